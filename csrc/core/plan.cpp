@@ -1,0 +1,71 @@
+// Names, comparison and printing of a Plan.
+#include "core/plan.h"
+
+#include <cstring>
+#include <sstream>
+
+namespace tx {
+namespace {
+
+constexpr Kernel kAllKernels[] = {Kernel::kNone,          Kernel::kCopy,   Kernel::kRows,   Kernel::kTile,
+                                  Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
+
+}  // namespace
+
+bool operator==(const Plan& a, const Plan& b) {
+  if (!(a.problem == b.problem)) return false;
+  for (int d = 0; d < a.problem.rank; ++d) {
+    if (a.tile[d] != b.tile[d]) return false;
+  }
+  return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
+         a.shared_bytes == b.shared_bytes && a.threads == b.threads && a.stores == b.stores &&
+         std::strcmp(a.isa, b.isa) == 0;
+}
+
+const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
+
+const char* name(Stores stores) { return stores == Stores::kOrdinary ? "ordinary" : "streaming"; }
+
+const char* name(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::kNone:
+      return "none";
+    case Kernel::kCopy:
+      return "copy";
+    case Kernel::kRows:
+      return "rows";
+    case Kernel::kTile:
+      return "tile";
+    case Kernel::kTileUnaligned:
+      return "tile_unaligned";
+    case Kernel::kStaged:
+      return "staged";
+    case Kernel::kStrided:
+      return "strided";
+  }
+  return "unknown";
+}
+
+std::optional<Kernel> kernel_from_name(const std::string& wanted) {
+  for (Kernel k : kAllKernels) {
+    if (wanted == name(k)) return k;
+  }
+  return std::nullopt;
+}
+
+std::string to_string(const Plan& plan) {
+  std::ostringstream s;
+  s << "Plan(backend=" << name(plan.backend) << ", kernel=" << name(plan.kernel) << ", "
+    << to_string(plan.problem) << ", tile=[";
+  for (int d = 0; d < plan.problem.rank; ++d) s << (d ? ", " : "") << plan.tile[d];
+  s << "]";
+  if (plan.backend == Backend::kCuda) {
+    s << ", grid=" << plan.grid << ", block=" << plan.block << ", shared_bytes=" << plan.shared_bytes;
+  } else {
+    s << ", threads=" << plan.threads << ", stores=" << name(plan.stores) << ", isa=" << plan.isa;
+  }
+  s << ")";
+  return s.str();
+}
+
+}  // namespace tx

@@ -1,0 +1,50 @@
+// The choice of a kernel and its parameters, as a value that prints, compares and can be forced.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/problem.h"
+
+namespace tx {
+
+enum class Backend : uint8_t { kCpu, kCuda };
+enum class Stores : uint8_t { kOrdinary, kStreaming };
+
+// One name a kernel family, shared by both backends.
+enum class Kernel : uint8_t {
+  kNone,           // nothing to move
+  kCopy,           // one run, contiguous on both sides
+  kRows,           // many runs, each contiguous on both sides: no element changes its neighbour
+  kTile,           // 2-D tiles between two different innermost dims
+  kTileUnaligned,  // the same where a pitch or an address is no multiple of 16 bytes
+  kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
+  kStrided,        // any strides at all
+};
+
+struct Plan {
+  Backend backend = Backend::kCpu;
+  Kernel kernel = Kernel::kNone;
+  Problem problem;               // normalised
+  int32_t tile[kMaxDims];  // extent of one tile along each dim; entries at and past rank unspecified
+  int64_t grid = 0;              // CUDA: blocks, all along x
+  int block = 0;                 // CUDA: threads a block
+  int shared_bytes = 0;          // CUDA: dynamic shared memory a block
+  int threads = 0;               // CPU: most threads that take part
+  Stores stores = Stores::kOrdinary;  // CPU
+  const char* isa = "";          // CPU: instruction set of the micro-kernels
+};
+
+bool operator==(const Plan& a, const Plan& b);
+
+const char* name(Backend backend);
+const char* name(Kernel kernel);
+const char* name(Stores stores);
+std::optional<Kernel> kernel_from_name(const std::string& name);
+
+std::string to_string(const Plan& plan);
+
+}  // namespace tx

@@ -1,0 +1,173 @@
+// Derivatives: the gradient of a permutation is the inverse permutation, of a transpose the same transpose.
+//
+// A hand-written Node in a kernel at the Autograd key, because the two easier ways fall short: a C++
+// torch::autograd::Function is an error under functorch and has no forward mode, and Python's
+// register_autograd breaks jacrev and costs some 25 us a call.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/library.h>
+
+#include "ops/tensor_problem.h"
+
+namespace tx::ops {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using torch::autograd::variable_list;
+
+template <class Signature>
+auto typed_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+auto& transpose_op() {
+  static auto op = typed_op<Tensor(const Tensor&, int64_t, int64_t)>("tx::transpose");
+  return op;
+}
+
+auto& permute_op() {
+  static auto op = typed_op<Tensor(const Tensor&, IntArrayRef)>("tx::permute");
+  return op;
+}
+
+auto& transpose_into_op() {
+  static auto op = typed_op<void(const Tensor&, Tensor&, int64_t, int64_t)>("tx::transpose_into");
+  return op;
+}
+
+auto& permute_into_op() {
+  static auto op = typed_op<void(const Tensor&, Tensor&, IntArrayRef)>("tx::permute_into");
+  return op;
+}
+
+// Differs from a torch-generated node only in being written by hand: one gradient in, one out.
+struct UnaryBackward : torch::autograd::Node {
+  virtual Tensor backward(const Tensor& grad) const = 0;
+
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(1);
+    if (grads[0].defined() && task_should_compute_output(0)) result[0] = backward(grads[0]);
+    return result;
+  }
+  variable_list apply_with_saved(const variable_list& grads, torch::dynamo::autograd::SwapSavedVariables&) override {
+    return apply(variable_list(grads));
+  }
+};
+
+struct TransposeBackward final : UnaryBackward {
+  TransposeBackward(int64_t dim0, int64_t dim1) : dim0(dim0), dim1(dim1) {}
+  Tensor backward(const Tensor& grad) const override { return transpose_op().call(grad, dim0, dim1); }
+  std::string name() const override { return "TransposeBackward"; }
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    args.collect(dim0);
+    args.collect(dim1);
+  }
+  int64_t dim0, dim1;
+};
+
+struct PermuteBackward final : UnaryBackward {
+  explicit PermuteBackward(std::vector<int64_t> inverse) : inverse(std::move(inverse)) {}
+  Tensor backward(const Tensor& grad) const override { return permute_op().call(grad, inverse); }
+  std::string name() const override { return "PermuteBackward"; }
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override { args.collect(inverse); }
+  std::vector<int64_t> inverse;
+};
+
+// Node is held by shared_ptr up to some release of torch and by intrusive_ptr after it.
+using NodePtr = decltype(torch::autograd::Edge::function);
+
+template <class NodeType, class... Args>
+NodePtr make_node(Args&&... args) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
+    return NodePtr(new NodeType(std::forward<Args>(args)...), [](auto* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<NodeType>(std::forward<Args>(args)...);
+  }
+}
+
+// `forward` runs the op below autograd, `again` runs it whole on a tangent, `make_backward` makes the node.
+template <class Forward, class Again, class MakeBackward>
+Tensor differentiable(const Tensor& self, Forward forward, Again again, MakeBackward make_backward) {
+  NodePtr grad_fn;
+  if (torch::autograd::compute_requires_grad(self)) {
+    grad_fn = make_backward();
+    grad_fn->set_next_edges(torch::autograd::collect_next_edges(self));
+  }
+  Tensor result;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    result = forward();
+  }
+  if (grad_fn) torch::autograd::set_history(torch::autograd::flatten_tensor_args(result), grad_fn);
+  if (torch::autograd::isFwGradDefined(self)) {
+    result._set_fw_grad(again(self._fw_grad(/*level=*/0)), /*level=*/0, /*is_inplace_op=*/false);
+  }
+  return result;
+}
+
+Tensor transpose(c10::DispatchKeySet keys, const Tensor& self, int64_t dim0, int64_t dim1) {
+  return differentiable(
+      self, [&] { return transpose_op().redispatch(keys & c10::after_autograd_keyset, self, dim0, dim1); },
+      [&](const Tensor& tangent) { return transpose_op().call(tangent, dim0, dim1); },
+      [&] { return make_node<TransposeBackward>(dim0, dim1); });
+}
+
+std::vector<int64_t> inverse_of(const Tensor& self, IntArrayRef dims) {
+  const at::DimVector wrapped = permute_dims(self.dim(), dims);
+  std::vector<int64_t> inverse(wrapped.size());
+  for (size_t d = 0; d < wrapped.size(); ++d) inverse[wrapped[d]] = static_cast<int64_t>(d);
+  return inverse;
+}
+
+Tensor permute(c10::DispatchKeySet keys, const Tensor& self, IntArrayRef dims) {
+  return differentiable(
+      self, [&] { return permute_op().redispatch(keys & c10::after_autograd_keyset, self, dims); },
+      [&](const Tensor& tangent) { return permute_op().call(tangent, dims); },
+      [&] { return make_node<PermuteBackward>(inverse_of(self, dims)); });
+}
+
+// Torch's rule for every out= function.
+template <class Run>
+void without_derivative(const char* op, const Tensor& self, const Tensor& out, Run run) {
+  for (const Tensor* t : {&self, &out}) {
+    TORCH_CHECK(!torch::autograd::compute_requires_grad(*t), op,
+                "(): functions with out=... arguments don't support automatic differentiation, but one of the "
+                "arguments requires grad. Call it without out, or under torch.no_grad().");
+    TORCH_CHECK(!torch::autograd::isFwGradDefined(*t), op,
+                "(): functions with out=... arguments don't support forward-mode differentiation, but one of the "
+                "arguments has a tangent. Call it without out.");
+  }
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    run();
+  }
+  torch::autograd::increment_version(out);
+}
+
+void transpose_into(c10::DispatchKeySet keys, const Tensor& self, Tensor& out, int64_t dim0, int64_t dim1) {
+  without_derivative("tx::transpose_into", self, out, [&] {
+    transpose_into_op().redispatch(keys & c10::after_autograd_keyset, self, out, dim0, dim1);
+  });
+}
+
+void permute_into(c10::DispatchKeySet keys, const Tensor& self, Tensor& out, IntArrayRef dims) {
+  without_derivative("tx::permute_into", self, out, [&] {
+    permute_into_op().redispatch(keys & c10::after_autograd_keyset, self, out, dims);
+  });
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(tx, Autograd, m) {
+  m.impl("transpose", transpose);
+  m.impl("transpose_into", transpose_into);
+  m.impl("permute", permute);
+  m.impl("permute_into", permute_into);
+}
+
+}  // namespace tx::ops
