@@ -187,9 +187,7 @@ def make_strided(
     return made
 
 
-def make_input(
-    case: Case, dtype: torch.dtype, device: str | torch.device = "cpu", seed: int = 0
-) -> torch.Tensor:
+def make_input(case: Case, dtype: torch.dtype, device: str | torch.device = "cpu", seed: int = 0) -> torch.Tensor:
     """The input of a case, with the shape, layout and distinct values that it asks for."""
     return make_strided(case.shape, case.layout, dtype, device, seed)
 

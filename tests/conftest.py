@@ -1,0 +1,93 @@
+"""Fixtures of every test: the device axis, the seed, and the markers, in one place."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import zlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import torch_transpose as tx
+
+# How many GPUs must be there. 0 (the default): GPU tests skip without one. 1: a missing GPU is a failure.
+# 2: a missing second GPU is one too.
+REQUIRED_GPUS = int(os.environ.get("TX_REQUIRE_CUDA") or "0")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=0, help="added to every test's own seed (a hash of its id)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "large: needs many gigabytes of memory")
+    # torch's own experimental-feature notices, which no test here is about.
+    for text in (
+        "ComplexHalf support is experimental",
+        "Sparse CSR tensor support is in beta",
+        "The PyTorch API of nested tensors is in prototype",
+        "The given buffer is not writable",
+    ):
+        config.addinivalue_line("filterwarnings", f"ignore:{text}")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    info = tx.build_info()
+    return [
+        f"torch {torch.__version__}, GPUs {torch.cuda.device_count()} (required {REQUIRED_GPUS}), "
+        f"seed {config.getoption('--seed')}",
+        f"torch_transpose built with {info}",
+    ]
+
+
+def need_gpus(count: int) -> None:
+    """Skip the running test without `count` GPUs, or fail it when TX_REQUIRE_CUDA says that they must be there."""
+    present = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    built = "cuda" in tx.build_info()["backends"]
+    if present >= count and built:
+        return
+    why = f"needs {count} GPU(s) and a CUDA build; {present} GPU(s) here, CUDA backend {'built' if built else 'not built'}"
+    if count <= REQUIRED_GPUS:
+        pytest.fail(f"TX_REQUIRE_CUDA={REQUIRED_GPUS}: {why}")
+    pytest.skip(why)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    """The device axis."""
+    if request.param == "cuda":
+        need_gpus(1)
+    return str(request.param)
+
+
+@pytest.fixture
+def cuda() -> str:
+    """For tests that mean nothing on a CPU."""
+    need_gpus(1)
+    return "cuda"
+
+
+@pytest.fixture(autouse=True)
+def seed(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Every test's own seed: --seed plus a hash of its id, so that tests do not depend on their order."""
+    value = (int(request.config.getoption("--seed")) + zlib.crc32(request.node.nodeid.encode())) & 0xFFFFFFFF
+    random.seed(value)
+    torch.manual_seed(value)
+    yield value
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    return random.Random(seed)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    """Compiled graphs of one test never serve another."""
+    yield
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.reset()

@@ -1,0 +1,424 @@
+"""The pure half: what normalising may and may not do, the overlap rules, and plans as values. Needs no GPU."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cases import BENCH_CASES, ITEMSIZE_DTYPE, LAYOUTS, Case
+
+import torch_transpose as tx
+from torch_transpose import _C
+
+ROOT = Path(__file__).resolve().parent.parent
+GRID_LIMIT = 2**31 - 1
+
+
+def problem(size: int, *dims: tuple[int, int, int], at: tuple[int, int] = (0, 0)) -> _C.Problem:
+    """A Problem from (extent, in_stride, out_stride) triples, outermost output dim first."""
+    extents, ins, outs = ([d[i] for d in dims] for i in range(3))
+    return _C.Problem(size, extents, ins, outs, *at)
+
+
+def triples(p: _C.Problem | _C.Plan) -> list[tuple[int, int, int]]:
+    return list(zip(p.extents, p.in_strides, p.out_strides, strict=True))
+
+
+def of_case(shape: Sequence[int], dims: Sequence[int], size: int, layout: str = "contiguous") -> _C.Problem:
+    """The problem that a tensor of that shape and layout would pose, without memory."""
+    dtype = ITEMSIZE_DTYPE[size]
+    x = LAYOUTS[layout](tuple(shape), lambda count: torch.empty(count, dtype=dtype, device="meta"))
+    out_shape = [shape[d] for d in dims]
+    out = torch.empty(out_shape, device="meta").stride()
+    ins = [x.stride(d) * size for d in dims]
+    return _C.Problem(size, out_shape, ins, [s * size for s in out], x.storage_offset() * size, 0)
+
+
+def offsets(p: _C.Problem, strides: list[int], base: int) -> np.ndarray:
+    """The address of every element, in index order."""
+    at = np.array([base], np.int64)
+    for extent, stride in zip(p.extents, strides, strict=True):
+        at = (at[:, None] + np.arange(extent, dtype=np.int64) * stride).reshape(-1)
+    return at
+
+
+def moves(p: _C.Problem) -> set[tuple[int, int]]:
+    """Every (input byte, output byte) pair: the whole meaning of a problem."""
+    inner = np.arange(p.element_bytes)
+    ins = (offsets(p, p.in_strides, p.in_address)[:, None] + inner).ravel().tolist()
+    outs = (offsets(p, p.out_strides, p.out_address)[:, None] + inner).ravel().tolist()
+    return set(zip(ins, outs, strict=True))
+
+
+def random_problem(rng: random.Random, widest: int = 16) -> _C.Problem:
+    """A permuted, padded, sliced or expanded layout on both sides."""
+    rank, size = rng.randint(0, 6), rng.choice([s for s in ITEMSIZE_DTYPE if s <= widest])
+    extents: list[int] = []
+    for _ in range(rank):
+        extents.append(min(max(1, 3000 // math.prod(extents)), rng.choice([1, 1, 2, 2, 3, 4, 4, 5, 8, 16])))
+
+    def strides(order: list[int], padding: float) -> list[int]:
+        made, step = [0] * rank, size
+        for d in reversed(order):
+            made[d] = step
+            step *= extents[d]
+            if rng.random() < padding:
+                step += size * rng.choice([1, 2, 3, 4, 8])
+        return made
+
+    natural = list(range(rank))
+    order = rng.sample(natural, rank) if rng.random() < 0.7 else natural
+    ins, outs = strides(order, rng.choice([0.0, 0.3])), strides(natural, rng.choice([0.0, 0.0, 0.3]))
+    if rng.random() < 0.2:
+        ins = [0 if rng.random() < 0.4 else s for s in ins]
+    if rng.random() < 0.3:  # outputs given by the user need not be in canonical order
+        mixed = rng.sample(natural, rank)
+        extents, ins, outs = ([v[i] for i in mixed] for v in (extents, ins, outs))
+    at = [rng.choice([0, 0, size, 2 * size, 3 * size, 1024, rng.randint(0, 64)]) for _ in range(2)]
+    return _C.Problem(size, extents, ins, outs, *at)
+
+
+# ---- normalising ----
+
+# What goes in, and what must come out: element bytes and (extent, in_stride, out_stride) triples.
+NORMALIZED = {
+    "one element": (problem(4), 4, []),
+    "unit dims go": (problem(4, (1, 99, 7), (5, 12, 4), (1, 4, 4)), 4, [(5, 12, 4)]),
+    "empty": (problem(4, (3, 4, 0), (0, 4, 4)), 4, [(0, 4, 4)]),
+    "contiguous becomes one run of 16 bytes": (problem(4, (8, 64, 64), (16, 4, 4)), 16, [(32, 16, 16)]),
+    "a single 16-byte element is left": (problem(4, (2, 8, 8), (2, 4, 4)), 16, []),
+    "matrix": (problem(4, (64, 4, 256), (64, 256, 4)), 4, [(64, 4, 256), (64, 256, 4)]),
+    "outer dims fuse": (problem(2, (3, 5120, 5120), (8, 640, 640), (16, 2, 20 * 2), (20, 32, 2)), 2, None),
+    "output order decides": (problem(4, (64, 256, 4), (64, 4, 256)), 4, [(64, 4, 256), (64, 256, 4)]),
+    "column-major to row-major of the same bytes": (problem(8, (6, 8, 8), (4, 48, 48)), 16, [(12, 16, 16)]),
+    "expanded dims fuse with each other": (problem(4, (3, 0, 60), (5, 0, 12), (3, 4, 4)), 4, [(15, 0, 12), (3, 4, 4)]),
+    "pairs of 2 bytes": (problem(2, (5, 4, 28), (7, 20, 4), (2, 2, 2)), 4, [(5, 4, 28), (7, 20, 4)]),
+    "rows of 6 bytes widen to 2": (
+        problem(1, (4, 6, 24), (4, 24, 6), (6, 1, 1)),
+        2,
+        [(4, 6, 24), (4, 24, 6), (3, 2, 2)],
+    ),
+    # What must not fuse.
+    "padded input rows": (problem(4, (8, 80, 64), (16, 4, 4)), 16, [(8, 80, 64), (4, 16, 16)]),
+    "padded output rows": (problem(4, (8, 64, 80), (16, 4, 4)), 16, [(8, 64, 80), (4, 16, 16)]),
+    "expanded outer dim": (problem(4, (8, 0, 12), (3, 4, 4)), 4, [(8, 0, 12), (3, 4, 4)]),
+    "expanded inner dim": (problem(4, (8, 4, 12), (3, 0, 4)), 4, [(8, 4, 12), (3, 0, 4)]),
+    "neighbours in the output only": (problem(4, (3, 4, 20), (5, 12, 4)), 4, [(3, 4, 20), (5, 12, 4)]),
+    "one step apart but overlapping": (problem(1, (5, 1, 3), (3, 1, 1)), 1, [(5, 1, 3), (3, 1, 1)]),
+    # What must not widen, or not so far.
+    "odd run": (problem(1, (4, 8, 7), (7, 1, 1)), 1, [(4, 8, 7), (7, 1, 1)]),
+    "odd input pitch": (problem(1, (4, 17, 16), (16, 1, 1)), 1, [(4, 17, 16), (16, 1, 1)]),
+    "odd output pitch": (problem(1, (4, 16, 17), (16, 1, 1)), 1, [(4, 16, 17), (16, 1, 1)]),
+    "pitch of 8 bytes": (problem(1, (4, 24, 16), (16, 1, 1)), 8, [(4, 24, 16), (2, 8, 8)]),
+    "odd input address": (problem(1, (16, 1, 1), at=(1, 0)), 1, [(16, 1, 1)]),
+    "odd output address": (problem(1, (16, 1, 1), at=(0, 1)), 1, [(16, 1, 1)]),
+    "addresses at 4 bytes": (problem(1, (16, 1, 1), at=(4, 12)), 4, [(4, 4, 4)]),
+    "stepped input": (problem(4, (8, 8, 4)), 4, [(8, 8, 4)]),
+    "stepped output": (problem(4, (8, 4, 8)), 4, [(8, 4, 8)]),
+    "broadcast run": (problem(4, (8, 0, 4)), 4, [(8, 0, 4)]),
+    "16 bytes is the widest": (problem(16, (8, 16, 16)), 16, [(8, 16, 16)]),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_normalize_examples(name: str) -> None:
+    given, size, expected = NORMALIZED[name]
+    got = _C.normalize(given)
+    assert got.element_bytes == size
+    if expected is not None:
+        assert triples(got) == expected
+    assert moves(got) == moves(given)
+
+
+def test_normalize_outer_dims_fuse() -> None:
+    got = _C.normalize(problem(4, (3, 5 * 28 * 4, 5 * 28 * 4), (5, 28 * 4, 28 * 4), (4, 4, 28), (7, 16, 4)))
+    assert triples(got) == [(15, 112, 112), (4, 4, 28), (7, 16, 4)]
+
+
+def test_normalize_keeps_the_meaning(rng: random.Random) -> None:
+    """Random problems: the same bytes go to the same places, in the simplest form, whatever came in."""
+    widened = fused = 0
+    for _ in range(3000):
+        p = random_problem(rng)
+        n = _C.normalize(p)
+        assert moves(n) == moves(p), (p, n)
+        assert _C.normalize(n) == n, (p, n)
+        assert 1 not in n.extents
+        assert n.out_strides == sorted(n.out_strides, reverse=True), (p, n)
+        assert (n.in_address, n.out_address) == (p.in_address, p.out_address)
+        for (_, in0, out0), (extent, in1, out1) in itertools.pairwise(triples(n)):
+            assert (in0, out0) != (in1 * extent, out1 * extent), f"could still fuse: {p} -> {n}"
+        size = n.element_bytes
+        assert size in ITEMSIZE_DTYPE and size >= p.element_bytes
+        if n.extents and n.in_strides[-1] == n.out_strides[-1] == size < 16:
+            rest = n.in_strides[:-1] + n.out_strides[:-1] + [n.in_address, n.out_address, n.extents[-1] * size]
+            assert any(v % (2 * size) for v in rest), f"could still widen: {p} -> {n}"
+        if size > p.element_bytes:
+            widened += 1
+            values = n.in_strides + n.out_strides + [n.in_address, n.out_address]
+            assert all(v % size == 0 for v in values), f"misaligned: {p} -> {n}"
+        fused += len(n.extents) < sum(e > 1 for e in p.extents)
+    assert widened > 200 and fused > 500, (widened, fused)  # the generator does reach both
+
+
+def test_normalize_does_not_overflow() -> None:
+    big = 1 << 40
+    n = _C.normalize(problem(4, (big, 8 * big, 4096), (1024, 4, 4)))
+    assert (n.element_bytes, triples(n)) == (16, [(big, 8 * big, 4096), (256, 16, 16)])
+    n = _C.normalize(problem(1, (1 << 30, 1 << 30, 1 << 30), (1 << 30, 1, 1)))
+    assert (n.element_bytes, triples(n)) == (16, [(1 << 56, 16, 16)])
+
+
+def test_problem_is_a_value() -> None:
+    p = problem(4, (3, 4, 20), (5, 12, 4), at=(64, 128))
+    assert (p.element_bytes, p.extents, p.in_strides, p.out_strides) == (4, [3, 5], [4, 12], [20, 4])
+    assert (p.in_address, p.out_address) == (64, 128)
+    assert p == problem(4, (3, 4, 20), (5, 12, 4), at=(64, 128))
+    for other in [
+        problem(8, (3, 4, 20), (5, 12, 4), at=(64, 128)),
+        problem(4, (3, 4, 20), (5, 12, 8), at=(64, 128)),
+        problem(4, (3, 4, 20), (5, 16, 4), at=(64, 128)),
+        problem(4, (3, 4, 20), (6, 12, 4), at=(64, 128)),
+        problem(4, (3, 4, 20), (5, 12, 4), at=(0, 128)),
+        problem(4, (3, 4, 20), (5, 12, 4), at=(64, 0)),
+        problem(4, (3, 4, 20)),
+    ]:
+        assert p != other
+    assert "[3, 5]" in repr(p) and "[4, 12]" in repr(p) and "[20, 4]" in repr(p)
+    with pytest.raises(AttributeError):
+        p.element_bytes = 8
+    for bad in [(3, [1], [1], [1]), (4, [1, 2], [1], [1]), (4, [1] * 65, [1] * 65, [1] * 65)]:
+        with pytest.raises((ValueError, RuntimeError)):
+            _C.Problem(*bad)
+
+
+# ---- overlap rules ----
+
+
+def test_output_overlap_is_never_missed(rng: random.Random) -> None:
+    """Brute force: an output called safe reaches every byte once. Canonical, sliced and stepped ones are safe."""
+    safe = overlapping = 0
+    for _ in range(3000):
+        rank = rng.randint(0, 4)
+        size = rng.choice([1, 2, 4])
+        p = problem(size, *((rng.randint(1, 5), 0, size * rng.randint(0, 30)) for _ in range(rank)))
+        where = offsets(p, p.out_strides, 0)
+        really = len(np.unique(where)) < len(where)
+        said = _C.output_may_overlap_itself(p)
+        assert said or not really, p
+        safe += not said
+        overlapping += really
+    assert safe > 500 and overlapping > 500
+    for _ in range(500):
+        assert not _C.output_may_overlap_itself(random_problem(rng))
+
+
+def test_overlap_of_sides_is_never_missed(rng: random.Random) -> None:
+    """Brute force: sides called disjoint share no byte."""
+    disjoint = sharing = 0
+    for _ in range(6000):
+        p = random_problem(rng, widest=4)
+        if math.prod(p.extents) > 200:
+            continue
+        near = rng.randint(-120, 120)
+        p = _C.Problem(p.element_bytes, p.extents, p.in_strides, p.out_strides, 4096, 4096 + near)
+        pairs = moves(p)
+        really = bool({a for a, _ in pairs} & {b for _, b in pairs})
+        said = _C.sides_may_overlap(p)
+        assert said or not really, p
+        disjoint += not said
+        sharing += really
+    assert disjoint > 300 and sharing > 300, (disjoint, sharing)
+
+
+# ---- plans ----
+
+DEVICES = {
+    "sm_80": _C.DeviceFacts(108, 166912, 167936, 40 << 20, 80),
+    "sm_86": _C.DeviceFacts(84, 101376, 102400, 6 << 20, 86),
+    "sm_89": _C.DeviceFacts(128, 101376, 102400, 72 << 20, 89),
+    "sm_90": _C.DeviceFacts(),
+    "sm_100": _C.DeviceFacts(148, 232448, 233472, 126 << 20, 100),
+    "sm_120": _C.DeviceFacts(170, 101376, 102400, 96 << 20, 120),
+    "smallest": _C.DeviceFacts(1, 49152, 65536, 1 << 20, 80),
+}
+
+# Extents that no memory holds: index arithmetic and grids must survive them all the same.
+HUGE: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((2**31 + 5, 3), (1, 0)),
+    ((3, 2**33 + 1), (1, 0)),
+    ((2**20, 2**20), (1, 0)),
+    ((2**24 + 1, 2**24 + 1), (1, 0)),
+    ((2**26, 2**26), (1, 0)),
+    ((2**50,), (0,)),
+    ((2**40 + 1,), (0,)),
+    ((2**35, 4, 4), (0, 2, 1)),
+    ((2**33, 17, 31), (0, 2, 1)),
+    ((2**36, 2, 2), (0, 2, 1)),
+    ((2**20, 2**16, 8, 128), (0, 2, 1, 3)),
+    ((70_000, 70_001, 17, 31), (1, 0, 3, 2)),
+    ((2**17, 2**17, 64, 64), (1, 0, 3, 2)),
+    ((257, 263, 269, 271, 277, 281), (5, 3, 1, 4, 2, 0)),
+    ((2,) * 50, tuple(range(50))[::-1]),
+    ((3,) * 30, tuple(range(30))[::-1]),
+    ((1,) * 62 + (2**25, 2**25), (*range(62), 63, 62)),
+]
+
+
+def check_cuda_plan(plan: _C.Plan, facts: _C.DeviceFacts, what: str) -> None:
+    """What every launch needs, whatever the kernel."""
+    assert plan.backend == "cuda", what
+    assert plan.kernel in _C.kernels("cuda"), what
+    count = math.prod(plan.extents)
+    if plan.kernel == "none":
+        assert count == 0, what
+        return
+    assert count > 0, what
+    assert 1 <= plan.grid <= GRID_LIMIT, f"{what}: grid {plan.grid}"
+    assert 1 <= plan.block <= 1024 and plan.block % 32 == 0, f"{what}: block {plan.block}"
+    assert 0 <= plan.shared_bytes <= facts.shared_per_block, f"{what}: shared memory {plan.shared_bytes}"
+    assert len(plan.tile) == len(plan.extents), what
+    assert all(t >= 1 for t in plan.tile), f"{what}: tile {plan.tile}"
+    assert plan.threads == 0 and plan.isa == "" and plan.stores == "", what
+
+
+def all_problems() -> list[tuple[str, _C.Problem]]:
+    named: list[tuple[str, _C.Problem]] = []
+    for case in BENCH_CASES:
+        named += [
+            (f"{case.suite} {case.name} {s}B", of_case(case.shape, case.dims, s, case.layout)) for s in case.itemsizes
+        ]
+    for (shape, dims), size in itertools.product(HUGE, ITEMSIZE_DTYPE):
+        if math.prod(shape) * size >= 2**61:
+            continue
+        for layout in ("contiguous", "sliced", "stepped", "transposed"):
+            try:
+                named.append((f"huge {shape} {layout} {size}B", of_case(shape, dims, size, layout)))
+            except RuntimeError:  # torch cannot express this many bytes
+                assert layout in ("sliced", "stepped")
+    return named
+
+
+needs_cuda_build = pytest.mark.skipif(not _C.kernels("cuda"), reason="this build has no CUDA kernels to plan for")
+
+
+@needs_cuda_build
+@pytest.mark.parametrize("device_name", DEVICES)
+def test_cuda_plans_are_legal(device_name: str, rng: random.Random) -> None:
+    """No shape, however huge, asks for a grid, block or shared memory that the device lacks."""
+    facts = DEVICES[device_name]
+    named = all_problems()
+    assert len(named) > 500
+    for what, p in named:
+        plan = _C.plan_cuda(p, facts)
+        check_cuda_plan(plan, facts, f"{what} on {device_name}")
+        assert plan == _C.plan_cuda(p, facts) and repr(plan) == repr(_C.plan_cuda(p, facts))
+        normal = _C.normalize(p)
+        assert triples(plan) == triples(normal) and plan.element_bytes == normal.element_bytes, what
+        assert plan == _C.plan_cuda(normal, facts), f"{what}: a normalised problem plans differently"
+    for _ in range(1000):
+        p = random_problem(rng)
+        check_cuda_plan(_C.plan_cuda(p, facts), facts, f"{p} on {device_name}")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_cpu_plans_are_legal(threads: int, rng: random.Random) -> None:
+    problems = [*all_problems(), *((repr(p), p) for p in (random_problem(rng) for _ in range(1000)))]
+    for what, p in problems:
+        plan = _C.plan_cpu(p, threads)
+        assert plan.backend == "cpu" and plan.kernel in _C.kernels("cpu"), what
+        assert 1 <= plan.threads <= threads, what
+        assert (plan.grid, plan.block, plan.shared_bytes) == (0, 0, 0), what
+        assert plan.stores in ("ordinary", "streaming") and plan.isa, what
+        assert len(plan.tile) == len(plan.extents) and all(t >= (0 if 0 in plan.extents else 1) for t in plan.tile), (
+            what
+        )
+        assert (plan.kernel == "none") == (math.prod(plan.extents) == 0), what
+        normal = _C.normalize(p)
+        assert triples(plan) == triples(normal) and plan.element_bytes == normal.element_bytes, what
+        assert plan == _C.plan_cpu(p, threads) == _C.plan_cpu(normal, threads), what
+
+
+def test_plan_is_a_value() -> None:
+    p, q = of_case((64, 128), (1, 0), 4), of_case((64, 256), (1, 0), 4)
+    plan = _C.plan_cpu(p, 1)
+    assert plan == _C.plan_cpu(p, 1) and plan != _C.plan_cpu(q, 1) and plan != "a plan"
+    text = str(plan)
+    assert text == repr(plan)
+    for part in ("cpu", plan.kernel, "element_bytes=4", "[128, 64]", "tile=", "threads=1", "isa="):
+        assert part in text, (part, text)
+    with pytest.raises(AttributeError):
+        plan.kernel = "copy"
+
+
+@needs_cuda_build
+def test_cuda_plan_prints() -> None:
+    plan = _C.plan_cuda(of_case((4096, 4096), (1, 0), 4), _C.DeviceFacts())
+    for part in ("cuda", plan.kernel, "[4096, 4096]", f"grid={plan.grid}", f"block={plan.block}", "shared_bytes="):
+        assert part in str(plan), (part, str(plan))
+
+
+def test_device_facts() -> None:
+    facts = _C.DeviceFacts(sm_count=10, arch=120)
+    assert (facts.sm_count, facts.arch, facts.shared_per_block) == (10, 120, 232448)
+
+
+# ---- explain and the choice of kernel ----
+
+
+def test_explain_is_the_plan_of_the_op(device: str) -> None:
+    x = torch.empty(6, 64, 48, device=device)
+    assert tx.explain(x) == tx.explain(x, -2, -1) == tx.explain(x, dims=(0, 2, 1)) == tx.explain(x, 1, 2)
+    assert tx.explain(x, 0, 2) == tx.explain(x, dims=[2, 1, 0])
+    plan = tx.explain(x)
+    assert plan.backend == device
+    assert (plan.element_bytes, plan.extents) == (4, [6, 48, 64])
+    assert (plan.in_strides, plan.out_strides) == ([64 * 48 * 4, 4, 48 * 4], [64 * 48 * 4, 64 * 4, 4])
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        tx.explain(x, 0, 3)
+
+
+# Inputs whose kernel is beyond doubt: (shape, dims, layout, element sizes) and the kernel on each backend.
+EVERY = tuple(ITEMSIZE_DTYPE)
+CHOICES: list[tuple[Case, str, str]] = [
+    (Case("choice", "empty", (0, 5), (1, 0)), "none", "none"),
+    (Case("choice", "same order", (100, 200), (0, 1)), "copy", "copy"),
+    (Case("choice", "column-major", (100, 200), (1, 0), EVERY, "transposed"), "copy", "copy"),
+    (Case("choice", "one row", (1, 4096), (1, 0)), "copy", "copy"),
+    (Case("choice", "one column", (4096, 1), (1, 0)), "copy", "copy"),
+    (Case("choice", "reversed", (20, 30, 40), (2, 1, 0), EVERY, "reversed"), "copy", "copy"),
+    (Case("choice", "heads", (8, 64, 32, 128), (0, 2, 1, 3)), "rows", "rows"),
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda c: c[0].name)
+def test_which_kernel(choice: tuple[Case, str, str]) -> None:
+    case, cpu, cuda = choice
+    for size in case.itemsizes:
+        p = of_case(case.shape, case.dims, size, case.layout)
+        assert _C.plan_cpu(p, 2).kernel == cpu, (size, _C.plan_cpu(p, 2))
+        if _C.kernels("cuda"):
+            assert _C.plan_cuda(p, _C.DeviceFacts()).kernel == cuda, (size, _C.plan_cuda(p, _C.DeviceFacts()))
+
+
+# ---- native ----
+
+
+def test_integer_maths(tmp_path: Path) -> None:
+    """The division that kernels use, against the machine's own, compiled from its header alone."""
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    assert compiler, "no C++ compiler on PATH; the library cannot have been built without one"
+    program = tmp_path / "int_math_test"
+    source = ROOT / "tests" / "int_math_test.cpp"
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}"]
+    subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
