@@ -49,7 +49,7 @@ def need_gpus(count: int) -> None:
     built = "cuda" in tx.build_info()["backends"]
     if present >= count and built:
         return
-    why = f"needs {count} GPU(s) and a CUDA build; {present} GPU(s) here, CUDA backend {'built' if built else 'not built'}"
+    why = f"needs {count} GPU(s) and a build with CUDA; there are {present}, CUDA {'is' if built else 'is not'} built in"
     if count <= REQUIRED_GPUS:
         pytest.fail(f"TX_REQUIRE_CUDA={REQUIRED_GPUS}: {why}")
     pytest.skip(why)
