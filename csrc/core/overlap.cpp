@@ -20,7 +20,8 @@ int64_t span(const Problem& p, int64_t Dim::* stride, int64_t pitch) {
 
 // Intervals [a, a + a_bytes) and [b, b + b_bytes), each repeated every `pitch` bytes, do not meet.
 bool disjoint_modulo(uint64_t a, int64_t a_bytes, uint64_t b, int64_t b_bytes, int64_t pitch) {
-  const auto gap = static_cast<int64_t>((b - a) % static_cast<uint64_t>(pitch));  // from a up to the next b
+  const auto p = static_cast<uint64_t>(pitch);
+  const auto gap = static_cast<int64_t>(b >= a ? (b - a) % p : (p - (a - b) % p) % p);  // from a up to the next b
   return gap >= a_bytes && pitch - gap >= b_bytes;
 }
 

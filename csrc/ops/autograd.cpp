@@ -142,6 +142,9 @@ void without_derivative(const char* op, const Tensor& self, const Tensor& out, R
                 "(): functions with out=... arguments don't support forward-mode differentiation, but one of the "
                 "arguments has a tangent. Call it without out.");
   }
+  TORCH_CHECK(!out.is_inference() || c10::InferenceMode::is_enabled(), op,
+              "(): writing to an inference tensor outside InferenceMode is not allowed, and out is one. Pass out.clone() "
+              "or call it under torch.inference_mode().");
   {
     at::AutoDispatchBelowADInplaceOrView guard;
     run();

@@ -1,7 +1,12 @@
 // Registration: the schemas of torch.ops.tx and the kernels of the CPU, CUDA, Meta and unsupported keys.
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/conj.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/resolve_conj.h>
+#include <ATen/ops/resolve_neg.h>
 #include <torch/library.h>
 
 #include "core/overlap.h"
@@ -81,6 +86,42 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK(false, op.schema().name(), ": not supported for these arguments.");
 }
 
+// torch's fallback for tensors with a pending conjugation or negation serves transpose and permute, but needs an
+// op that writes to return what it wrote. Here `out` loses its pending bits by passing them on to self.
+template <class Run>
+void into_without_pending_bits(Tensor self, Tensor out, Run run) {
+  if (out.is_conj()) {
+    self = self.conj();
+    out = out.conj();
+  }
+  if (out.is_neg()) {
+    self = self._neg_view();
+    out = out._neg_view();
+  }
+  run(self.resolve_conj().resolve_neg(), out);
+}
+
+void transpose_into_pending(const Tensor& self, Tensor& out, int64_t dim0, int64_t dim1) {
+  static auto op = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("tx::transpose_into", "")
+                       .typed<void(const Tensor&, Tensor&, int64_t, int64_t)>();
+  check_out(self, out, transpose_dims(self.dim(), dim0, dim1));
+  into_without_pending_bits(self, out, [&](const Tensor& s, Tensor& o) { op.call(s, o, dim0, dim1); });
+}
+
+void permute_into_pending(const Tensor& self, Tensor& out, IntArrayRef dims) {
+  static auto op = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("tx::permute_into", "")
+                       .typed<void(const Tensor&, Tensor&, IntArrayRef)>();
+  check_out(self, out, permute_dims(self.dim(), dims));
+  into_without_pending_bits(self, out, [&](const Tensor& s, Tensor& o) { op.call(s, o, dims); });
+}
+
+void register_pending(torch::Library& m) {
+  m.impl("transpose_into", transpose_into_pending);
+  m.impl("permute_into", permute_into_pending);
+}
+
 void register_backend(torch::Library& m) {
   m.impl("transpose", transpose);
   m.impl("transpose_into", transpose_into);
@@ -116,6 +157,9 @@ TORCH_LIBRARY_IMPL(tx, Meta, m) {
   m.impl("permute", permute_meta);
   m.impl("permute_into", permute_into_meta);
 }
+
+TORCH_LIBRARY_IMPL(tx, Conjugate, m) { register_pending(m); }
+TORCH_LIBRARY_IMPL(tx, Negative, m) { register_pending(m); }
 
 TORCH_LIBRARY_IMPL(tx, SparseCPU, m) { register_refusal(m); }
 TORCH_LIBRARY_IMPL(tx, SparseCUDA, m) { register_refusal(m); }

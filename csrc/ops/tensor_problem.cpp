@@ -9,7 +9,16 @@
 
 namespace tx::ops {
 
+namespace {
+
+void check_rank(int64_t rank) {
+  TORCH_CHECK(rank <= kMaxDims, "tx: at most ", kMaxDims, " dimensions, got ", rank, ". Flatten some of them first.");
+}
+
+}  // namespace
+
 at::DimVector transpose_dims(int64_t rank, int64_t dim0, int64_t dim1) {
+  check_rank(rank);
   // Below rank 2 a default dim is out of range, so torch's own check reports it.
   dim0 = at::maybe_wrap_dim(dim0, rank);
   dim1 = at::maybe_wrap_dim(dim1, rank);
@@ -20,6 +29,7 @@ at::DimVector transpose_dims(int64_t rank, int64_t dim0, int64_t dim1) {
 }
 
 at::DimVector permute_dims(int64_t rank, at::IntArrayRef dims) {
+  check_rank(rank);
   TORCH_CHECK(static_cast<int64_t>(dims.size()) == rank,
               "tx::permute: dims must name every dimension of self once; self has ", rank,
               " dimensions, dims has ", dims.size(), " entries ", dims, ". Pass a permutation of 0..", rank - 1, ".");
@@ -60,8 +70,6 @@ void check_out(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef di
 }
 
 Problem make_problem(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims) {
-  TORCH_CHECK(dims.size() <= static_cast<size_t>(kMaxDims), "tx: at most ", kMaxDims, " dimensions, got ",
-              dims.size(), ". Flatten some of them first.");
   Problem p;
   p.element_bytes = static_cast<int64_t>(self.element_size());
   p.rank = static_cast<int>(dims.size());
