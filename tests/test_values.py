@@ -102,10 +102,10 @@ def test_every_dtype(device: str, dtype: torch.dtype, seed: int) -> None:
         check_transpose(x)
         check_transpose(x, 0, -1)
         check_permute(x, tuple(range(len(shape)))[::-1])
-        assert torch.equal(
-            tx.transpose(x).view(torch.uint8),
-            x.transpose(-2, -1).clone(memory_format=torch.contiguous_format).view(torch.uint8),
-        )
+        # torch's own answer, as integers of that width: it cannot transpose every dtype itself.
+        ints = x.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(dtype.itemsize, dtype))
+        expected = ints.transpose(-2, -1).clone(memory_format=torch.contiguous_format)
+        assert torch.equal(tx.transpose(x).view(torch.uint8), expected.view(torch.uint8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
@@ -255,9 +255,14 @@ def test_low_ranks_permute(device: str) -> None:
 
 
 def test_conjugate_and_negative_views(device: str, seed: int) -> None:
-    """The lazy conj and neg bits are resolved in the result, by flipping sign bits only."""
+    """The lazy conj and neg bits are resolved in the result: sign bits flip, of zeros and infinities too.
+
+    No NaNs here: torch itself resolves these bits, and its arithmetic on complex32 may quiet them.
+    """
     for dtype in (torch.complex32, torch.complex64, torch.complex128):
         x = make_strided((37, 21), "sliced", dtype, device, seed)
+        x.copy_(torch.randn(37, 21, 2, dtype=torch.float64).to(dtype.to_real()).to(device).view(dtype).squeeze(-1))
+        x[0, :3] = torch.tensor([0.0, complex(-0.0, -0.0), complex(math.inf, -math.inf)])
         half = dtype.itemsize // 2
         plain = gather(x, (1, 0))
         flipped = plain.copy()
@@ -470,7 +475,7 @@ def test_every_kernel(backend: str, kernel: str, seed: int, request: pytest.Fixt
 
 
 def test_forcing_an_unknown_kernel(device: str) -> None:
-    with pytest.raises(RuntimeError, match="warp_drive"):
+    with pytest.raises(ValueError, match=r"unknown kernel 'warp_drive'.*_C.kernels"):
         _C.run_forced(torch.zeros(4, 4, device=device), [1, 0], "warp_drive")
 
 
@@ -564,13 +569,15 @@ def test_addresses_far_apart(device: str, seed: int) -> None:
     buffer = torch.empty(span, dtype=torch.uint8, device=device)
     target = torch.empty(span, dtype=torch.uint8, device=device)
     small = make_strided((2, 3, 40, 33), "contiguous", torch.int32, device, seed)
-    strides = [(2 << 30) // 4 + 5, (1 << 30) // 4 - 3, 57, 1]
-    x = buffer.view(torch.int32).as_strided(small.shape, strides, 1)
+    x = buffer.view(torch.int32).as_strided(small.shape, [(5 << 30) // 4 + 5, (1 << 28) // 4 - 3, 57, 1], 1)
     x.copy_(small)
     for dims in [(0, 1, 3, 2), (3, 2, 1, 0), (2, 0, 3, 1), (1, 0, 2, 3)]:
         assert_bytes(gather(tx.permute(x, dims)), gather(small, dims), f"far input {dims}")
         out_shape = [small.shape[d] for d in dims]
-        far = [(2 << 30) // 4 + 9, (1 << 30) // 4 - 5, 64, 1] if dims[0] in (0, 1) else [2_000_003, 50_001, 700, 3]
+        if dims[0] in (0, 1):
+            far = [(5 << 30) // 4 // (out_shape[0] - 1) + 9, (1 << 28) // 4 - 5, 64, 1]
+        else:
+            far = [2_000_041, 50_001, 700, 3]
         out = target.view(torch.int32).as_strided(out_shape, far, 3)
         tx.permute(x, dims, out=out)
         assert_bytes(gather_small(out), gather(small, dims), f"far output {dims}")
