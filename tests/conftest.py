@@ -30,6 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "Sparse CSR tensor support is in beta",
         "The PyTorch API of nested tensors is in prototype",
         "The given buffer is not writable",
+        "`torch.jit.script` is deprecated",
+        "torch.quantize_per_tensor, torch.quantize_per_channel",
+        "Attempted to insert a get_attr Node with no underlying reference",
+        "Using `self` or `self_` as an argument in the definition of custom ops",
     ):
         config.addinivalue_line("filterwarnings", f"ignore:{text}")
 
@@ -49,7 +53,9 @@ def need_gpus(count: int) -> None:
     built = "cuda" in tx.build_info()["backends"]
     if present >= count and built:
         return
-    why = f"needs {count} GPU(s) and a build with CUDA; there are {present}, CUDA {'is' if built else 'is not'} built in"
+    why = (
+        f"needs {count} GPU(s) and a build with CUDA; there are {present}, CUDA {'is' if built else 'is not'} built in"
+    )
     if count <= REQUIRED_GPUS:
         pytest.fail(f"TX_REQUIRE_CUDA={REQUIRED_GPUS}: {why}")
     pytest.skip(why)

@@ -36,7 +36,6 @@ def triples(p: _C.Problem | _C.Plan) -> list[tuple[int, int, int]]:
 def of_case(shape: Sequence[int], dims: Sequence[int], size: int, layout: str = "contiguous") -> _C.Problem:
     """The problem that a tensor of that shape and layout would pose, without memory."""
 
-
     def flat(count: int) -> torch.Tensor:
         if count * size >= 2**62:
             raise OverflowError(f"{count} elements of {size} bytes")
