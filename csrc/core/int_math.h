@@ -20,8 +20,10 @@ struct QuotRem {
   uint32_t rem;
 };
 
+inline constexpr int64_t kFastDivLimit = int64_t{1} << 31;
+
 // Division by a divisor known at launch, as one multiply-high and a shift.
-// Invariant: dividends and divisors are below 2^31 (every grid and tile count here is).
+// Invariant: dividends and divisors are below kFastDivLimit (every grid and tile count here is).
 // Method: Granlund and Montgomery, "Division by invariant integers using multiplication" (1994): with
 // s = ceil(log2 d) and m = ceil(2^(31 + s) / d) < 2^32, n / d == (n * m) >> (31 + s) for every n < 2^31;
 // doubling n first makes the shift 32 + s, which is a multiply-high.

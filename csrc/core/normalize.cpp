@@ -1,10 +1,21 @@
-// The four rewriting steps of normalize().
+// The rewriting steps of normalize().
 #include "core/normalize.h"
 
 namespace tx {
 namespace {
 
 constexpr int64_t kWidestElement = 16;
+
+// Memory from elsewhere may be aligned less than its element: such an element becomes a dim of narrower ones.
+void narrow_element(Problem& p) {
+  uint64_t bits = p.in_address | p.out_address;
+  for (int d = 0; d < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].in_stride | p.dims[d].out_stride);
+  int64_t width = p.element_bytes;
+  while (bits % static_cast<uint64_t>(width) != 0) width /= 2;
+  if (width == p.element_bytes || p.rank == kMaxDims) return;
+  p.dims[p.rank++] = {p.element_bytes / width, width, width};
+  p.element_bytes = width;
+}
 
 void drop_unit_dims(Problem& p) {
   int kept = 0;
@@ -64,6 +75,7 @@ void widen_element(Problem& p) {
 Problem normalize(const Problem& problem) {
   Problem p = problem;
   drop_unit_dims(p);
+  narrow_element(p);
   sort_by_output(p);
   fuse_neighbours(p);
   widen_element(p);

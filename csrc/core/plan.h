@@ -30,7 +30,8 @@ struct Plan {
   Kernel kernel = Kernel::kNone;
   Problem problem;               // normalised
   int32_t tile[kMaxDims];  // extent of one tile along each dim; entries at and past rank unspecified
-  int64_t grid = 0;              // CUDA: blocks, all along x
+  int variant = 0;                    // CUDA: row of the kernel's table in tuning_cuda.h
+  int64_t grid = 0;                   // CUDA: blocks, all along x
   int block = 0;                 // CUDA: threads a block
   int shared_bytes = 0;          // CUDA: dynamic shared memory a block
   int threads = 0;               // CPU: most threads that take part

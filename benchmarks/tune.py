@@ -1,0 +1,128 @@
+"""Sweeps the compiled parameters of the 2-D CUDA kernels and prints rows ready for csrc/core/tuning_cuda.h.
+
+    python -m benchmarks.tune [--family tile|tile_unaligned] [--element 1 2 4 8 16] [--sizes 8192x8192 ...] [--repeats 9]
+
+Needs nvcc and a GPU. Each variant is a template instance, so it is compiled first (in parallel, one program an
+element width), then checked byte for byte and timed against the op's own copy kernel with a flushed L2, repeats
+interleaved. A row is: the variant, its fraction of the copy at each size, and their geometric mean, best first.
+"""
+
+import argparse
+import itertools
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = {"tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
+         "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"]}  # fmt: skip
+SHARED_MOST = 227 * 1024
+
+
+def tile_variants(element: int) -> list[tuple[int, ...]]:
+    """(in_bytes, out_bytes, threads, min_blocks) of every aligned tile worth compiling."""
+    found = []
+    for in_bytes, out_bytes in itertools.product((128, 256, 512, 1024), repeat=2):
+        shared = in_bytes // element * out_bytes
+        units = in_bytes * out_bytes // 256
+        vectors = in_bytes * out_bytes // element // 16
+        if not 4096 <= shared <= 64 * 1024:
+            continue
+        for threads in (64, 128, 256, 512):
+            blocks_of_v_rows = in_bytes // 16 * (out_bytes // 16)
+            per_thread = vectors // threads
+            if blocks_of_v_rows % threads or per_thread < 2 or per_thread > 32 or units < threads // 2:
+                continue
+            registers = 128 if element == 1 else 64
+            found.append((in_bytes, out_bytes, threads, max(1, min(65536 // (threads * registers), 2048 // threads))))
+    return found
+
+
+def unaligned_variants(element: int) -> list[tuple[int, ...]]:
+    """(lanes, out_bytes, cut, warps, min_blocks, batch) of every unaligned tile worth compiling."""
+    v = 16 // element
+    found = []
+    for lanes, out_bytes, warps, batch in itertools.product(
+        (16,) if element == 1 else (32, 64) if element >= 4 else (32,),
+        (128, 192, 256, 320, 384, 512, 768),
+        (8, 12, 16, 24, 32),
+        (2, 4, 8),
+    ):
+        cut = 32
+        column = out_bytes + cut + (4 if element < 4 else 0)
+        shared = lanes * (v * column + (8 if element == 8 else 4))
+        if warps % v or shared > 110 * 1024 or out_bytes // element < warps:
+            continue
+        if lanes == 16 and ((64 // element) % warps or (out_bytes // element) % 128):
+            continue
+        if batch * (2 if lanes == 64 else 1) > 8 or out_bytes // element // warps < batch:
+            continue
+        blocks = min(SHARED_MOST // (shared + 1024), 2048 // (32 * warps))
+        registers = 65536 // (32 * warps * blocks)
+        if registers < 32:
+            continue
+        found.append((lanes, out_bytes, cut, warps, blocks, batch))
+    return found
+
+
+def source_line(family: str, element: int, variant: tuple[int, ...]) -> str:
+    config = "TileConfig" if family == "tile" else "UnalignedConfig"
+    run = "run_tile" if family == "tile" else "run_unaligned"
+    arguments = ", ".join(map(str, (element, *variant)))
+    name = "{" + arguments.replace(" ", "") + "}"
+    return f'{{{element}, "{name}", &{run}<{config}<{arguments}>>}},'
+
+
+def build(family: str, element: int, folder: Path, arch: str) -> Path:
+    """Compile the sweep of one element width into a program."""
+    variants = tile_variants(element) if family == "tile" else unaligned_variants(element)
+    place = folder / f"{family}{element}"
+    place.mkdir()
+    lines = "\n".join(source_line(family, element, v) for v in variants)
+    (place / "variants.inc").write_text(lines + "\n")
+    program = place / "tune"
+    command = ["nvcc", f"-arch={arch}", "-O3", "-std=c++17", f"-I{place}", f"-I{ROOT / 'csrc'}"]
+    command += ["-split-compile=0", str(ROOT / "benchmarks" / "tune.cu"), "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__.split("\n")[0])
+    parser.add_argument("--family", choices=list(SIZES), default="tile")
+    parser.add_argument("--element", type=int, nargs="*", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--sizes", nargs="*")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--arch", default="native", help="as nvcc's -arch")
+    parser.add_argument("--best", type=int, default=12, help="rows to print for each element width")
+    options = parser.parse_args()
+    elements = [e for e in options.element if options.family == "tile" or e != 16]
+    sizes = options.sizes or SIZES[options.family]
+    numbers = [n for size in sizes for n in size.split("x")]
+    with tempfile.TemporaryDirectory() as folder:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            programs = list(pool.map(lambda e: build(options.family, e, Path(folder), options.arch), elements))
+        for element, program in zip(elements, programs, strict=True):
+            command = [str(program), str(options.repeats), *numbers]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            scores: dict[str, list[float]] = {}
+            for line in output.splitlines():
+                fields = line.split()
+                try:
+                    scores.setdefault(fields[4], []).append(float(fields[5]))
+                except ValueError:
+                    print(line, file=sys.stderr)
+            ranked = sorted(scores.items(), key=lambda item: -math.prod(item[1]) ** (1 / len(item[1])))
+            print(f"// {options.family}, {element} bytes; of copy at {', '.join(sizes)}; geometric mean")
+            for name, values in ranked[: options.best]:
+                mean = math.prod(values) ** (1 / len(values))
+                print(f"{name},  // {' '.join(f'{v:.3f}' for v in values)}  {mean:.3f}")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+// The staged kernel's tile: which piece of each dim a block takes, and how that piece lies in fast memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/int_math.h"
+#include "core/problem.h"
+
+namespace tx {
+
+inline constexpr int kMaxStagedChain = 3;  // dims that form one contiguous run of a tile
+inline constexpr int kMaxStagedAxes = 4;   // further dims of a tile, on either side
+
+// The dim that is contiguous in the input (stride of one element), or -1. Precondition: normalised.
+int input_dense_dim(const Problem& problem);
+
+struct StagedTile {
+  int32_t extent[kMaxDims];  // along each dim; 1 for dims left to the grid
+  std::string why_not;       // the rule that no tile can satisfy; empty if there is a tile
+};
+
+// A tile whose runs are long on both sides and whose bytes are near `bytes` and never beyond `bytes_most`.
+// Precondition: normalised, a dense dim on both sides.
+StagedTile choose_staged_tile(const Problem& problem, int64_t bytes, int64_t bytes_most);
+
+// How one side of the move walks a tile: a run, contiguous on that side, of up to three dims, and the dims that
+// number the runs. Only the run's last dim may be cut short by the tile.
+struct StagedSide {
+  int chain_count = 0;
+  int chain[kMaxStagedChain];  // fastest first
+  int axis_count = 0;
+  int axes[kMaxStagedAxes];    // fastest first
+};
+
+struct StagedLayout {
+  StagedSide in;
+  StagedSide out;
+  int in_cut = -1;   // dim whose last tile is shorter, or -1; there are at most two
+  int out_cut = -1;
+  int32_t shared_stride[kMaxDims];  // bytes, before padding; only for dims of the tile
+  int shared_bytes = 0;             // after padding, whatever the input's alignment
+  bool fits = false;                // within the limits above
+};
+
+StagedLayout staged_layout(const Problem& problem, const int32_t* tile);
+
+// Address in fast memory after padding: every 128 bytes move one word (4 bytes, or an element if wider) along,
+// which spreads power-of-two strides over the banks.
+TX_HOST_DEVICE constexpr int32_t staged_padded(int32_t address, int element_bytes) {
+  return address + (address >> 7) * (element_bytes > 4 ? element_bytes : 4);
+}
+
+}  // namespace tx

@@ -1,0 +1,202 @@
+// 2-D tiles at any pitch and any address, for 1-, 2-, 4- and 8-byte elements: alignment lives in addresses, so
+// that no register is ever shifted.
+//
+//   load   A warp reads rows that are congruent modulo V = 16 / element bytes. Their addresses are congruent
+//          modulo 16, so how far a row starts inside its first 16-byte granule is one constant of the warp. Each
+//          lane loads whole granules of the widened row: element m of lane l is tile column V * l + m - skew.
+//   stage  Elements go one by one to shared memory, column by column. Groups of V columns lie an odd number of
+//          words apart, so the lanes of a store meet no bank conflict. A column begins at its output row's residue
+//          modulo 4: shared words ARE output words.
+//   store  A warp writes one output row, a lane one word, lined up with 128-byte lines.
+//
+// Where one block ends along an output row the next one begins at a multiple of kCut bytes of the output's
+// address, so that no 32-byte sector has two writers; the price is kCut / element bytes halo rows read twice.
+//
+// Reads the whole granules that hold the first and last bytes of a row: they lie on the pages of those bytes.
+// Needs at least V rows.
+#pragma once
+
+#include "cuda/access.cuh"
+#include "cuda/params.h"
+
+namespace tx::cuda {
+
+// Lanes: 16-byte granules of an input row (16, 32 or 64). OutBytes: piece of an output row. Batch: rows in flight
+// a thread.
+template <int Element, int Lanes, int OutBytes, int Cut, int Warps, int MinBlocks, int Batch>
+struct UnalignedConfig {
+  static constexpr int kElement = Element;
+  static constexpr int kLanes = Lanes;
+  static constexpr int kOutBytes = OutBytes;
+  static constexpr int kCut = Cut;
+  static constexpr int kWarps = Warps;
+  static constexpr int kThreads = Warps * 32;
+  static constexpr int kMinBlocks = MinBlocks;
+  static constexpr int kBatch = Batch;
+  static constexpr int kV = kVector / Element;
+  static constexpr int kRows = OutBytes / Element;
+  static constexpr int kHalo = Cut / Element;
+  static constexpr int kCols = (Lanes - 1) * kV;  // the last group collects what lies left of the tile
+  static constexpr int kWord = Element == 8 ? 8 : 4;
+  static constexpr int kColumnBytes = OutBytes + Cut + (Element < 4 ? 4 : 0);
+  static constexpr int kGroupBytes = kV * kColumnBytes + kWord;
+  static constexpr int kSharedBytes = Lanes * kGroupBytes;
+  static constexpr int kGranules = Lanes == 64 ? 2 : 1;  // a lane and row
+  static constexpr int kRowLanes = Lanes < 32 ? Lanes : 32;
+  // With 16 lanes a row a warp takes two rows, 64 bytes of a column apart: the other half of the banks.
+  static constexpr int kRowsAtOnce = 32 / kRowLanes;
+  static constexpr int kApart = kRowsAtOnce == 1 ? Warps : 64 / Element;
+  static constexpr int kSteps = kRows / kRowsAtOnce;  // rows a half-warp's series has, before dividing by warps
+  static_assert(OutBytes % Cut == 0 && Warps % kV == 0, "whole cuts, and warps of one residue");
+  static_assert(kGroupBytes / kWord % 2 == 1 && kColumnBytes % kWord == 0, "odd distance in words");
+  static_assert(kRowsAtOnce == 1 || (Element == 1 && kApart % Warps == 0 && kRows % (2 * kApart) == 0),
+                "two rows at once are dealt in whole blocks");
+
+  // Tile row of the q-th step, for the first of the rows taken at once.
+  TX_HOST_DEVICE static constexpr int row_of(int q) {
+    return kRowsAtOnce == 1 ? q : q / kApart * 2 * kApart + q % kApart;
+  }
+};
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
+    unaligned_kernel(const __grid_constant__ TileParams p) {
+  extern __shared__ __align__(16) uint8_t columns[];
+  constexpr int E = C::kElement, V = C::kV, kWord = C::kWord, kLanes = C::kLanes;
+  using Element = Word<E>;
+  using OutWord = Word<kWord>;
+  const uint64_t keep = keep_policy();
+
+  const QuotRem band = p.bands.divmod(blockIdx.x);
+  const QuotRem strip = p.strips.divmod(band.quot);
+  const int64_t row0 = static_cast<int64_t>(band.rem) * C::kRows;
+  const int64_t col0 = static_cast<int64_t>(strip.rem) * C::kCols;
+  const uint8_t* in = p.in + col0 * E;
+  uint8_t* out = p.out + col0 * p.out_pitch;  // start of the tile's first output row
+  p.outer.advance(strip.quot, in, out);
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int granule = lane % C::kRowLanes, part = lane / C::kRowLanes;
+  {
+    // Rows outside the matrix are replaced by the nearest row of this warp's residue: they are never stored.
+    const int64_t first_row = warp % V;
+    const int64_t last_row = p.rows - 1 - (p.rows - 1 - first_row) % V;
+    const int residue = static_cast<int>(reinterpret_cast<uintptr_t>(in + first_row * p.in_pitch) & (kVector - 1));
+    const int skew = residue / E;
+    // Granules past the row's end are replaced by its last one.
+    const int64_t end = ((p.cols - col0) * E - 1 + residue) / kVector;
+    const uint8_t* const from = in - residue + kVector * min(end, static_cast<int64_t>(granule));
+    const int64_t next = kVector * (min(end, static_cast<int64_t>(granule + 32)) - min(end, static_cast<int64_t>(granule)));
+
+    int at[V];  // of element m of a lane's first granule
+#pragma unroll
+    for (int m = 0; m < V; ++m) {
+      const int col = m - skew;  // relative to the granule's group; negative: the group before
+      const int group = (granule + (col < 0 ? kLanes - 1 : 0)) % kLanes;
+      const int in_group = col & (V - 1);
+      const auto residue_out = static_cast<int>(reinterpret_cast<uintptr_t>(out + in_group * p.out_pitch) & 3);
+      at[m] = group * C::kGroupBytes + in_group * C::kColumnBytes + (E < 4 ? residue_out : 0);
+    }
+    // The second granule's group lies 32 further; what sticks out of lane 0 on its left was sent to the last group.
+    constexpr int kNextGroup = 32 * C::kGroupBytes;
+    const int next_left = granule == 0 ? kNextGroup - kLanes * C::kGroupBytes : kNextGroup;
+
+    const auto fetch = [&](int64_t row, uint4(&v)[C::kGranules]) {
+      const uint8_t* source = from + min(max(row, first_row), last_row) * p.in_pitch;
+      v[0] = load_keep(source, keep);
+      if constexpr (C::kGranules == 2) v[1] = load_keep(source + next, keep);
+    };
+    const auto stage = [&](int offset, const uint4(&v)[C::kGranules]) {
+#pragma unroll
+      for (int g = 0; g < C::kGranules; ++g) {
+        const uint32_t w[4] = {v[g].x, v[g].y, v[g].z, v[g].w};
+#pragma unroll
+        for (int m = 0; m < V; ++m) {
+          auto* to = reinterpret_cast<Element*>(columns + at[m] + offset + (g ? (m < skew ? next_left : kNextGroup) : 0));
+          if constexpr (E == 8) {
+            *to = make_uint2(w[2 * m], w[2 * m + 1]);
+          } else {
+            *to = static_cast<Element>(w[m * E / 4] >> (8 * (m * E % 4)));
+          }
+        }
+      }
+    };
+
+    for (int h = warp + part * C::kWarps; h < C::kHalo; h += C::kWarps * C::kRowsAtOnce) {
+      uint4 v[C::kGranules];
+      fetch(row0 - C::kHalo + h, v);
+      stage(h * E, v);
+    }
+    const int first = C::row_of(warp) + part * C::kApart;
+#pragma unroll
+    for (int q0 = 0; q0 < C::kSteps; q0 += C::kWarps * C::kBatch) {
+      uint4 v[C::kBatch][C::kGranules];
+#pragma unroll
+      for (int b = 0; b < C::kBatch; ++b) {
+        const int q = q0 + b * C::kWarps;
+        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) fetch(row0 + first + C::row_of(q), v[b]);
+      }
+#pragma unroll
+      for (int b = 0; b < C::kBatch; ++b) {
+        const int q = q0 + b * C::kWarps;
+        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) stage(C::kCut + (first + C::row_of(q)) * E, v[b]);
+      }
+    }
+  }
+  __syncthreads();
+
+  // Output row c: bytes [tile_begin - lead, tile_begin - lead + kOutBytes), lead = what its address has beyond a cut.
+  const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
+  const int64_t row_bytes = p.rows * E, tile_begin = row0 * E;
+  constexpr int kLine = 128, kStep = 32 * kWord;
+  constexpr bool kLineUp = C::kCut < kLine;
+  constexpr int kStores = (C::kOutBytes + (kLineUp ? kLine - C::kCut : 0) + kStep - 1) / kStep;
+  uint8_t* to = out + warp * p.out_pitch + tile_begin;
+  const uint8_t* from = columns + warp / V * C::kGroupBytes + warp % V * C::kColumnBytes + C::kCut + lane * kWord;
+  const int64_t to_step = C::kWarps * p.out_pitch;
+  constexpr int kFromStep = C::kWarps / V * C::kGroupBytes;
+  const bool inside = tile_begin > 0 && tile_begin + C::kOutBytes <= row_bytes;  // no output row begins or ends here
+  if (inside) {
+#pragma unroll 2
+    for (int c = warp; c < cols; c += C::kWarps, to += to_step, from += kFromStep) {
+      const auto low = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kLine - 1));
+      const int lead = low & (C::kCut - 1);
+      const int back = kLineUp ? (low - lead) & (kLine - 1) : 0;  // from the cut back to its line
+      const int y = lane * kWord - back;
+      const uint8_t* source = from - (lead & ~(kWord - 1)) - back;
+      uint8_t* target = to + (y - lead);
+      OutWord v[kStores];
+#pragma unroll
+      for (int i = 0; i < kStores; ++i) {
+        const bool mine = (i > 0 || !kLineUp || y >= 0) && ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
+        if (mine) v[i] = *reinterpret_cast<const OutWord*>(source + i * kStep);
+      }
+#pragma unroll
+      for (int i = 0; i < kStores; ++i) {
+        const bool mine = (i > 0 || !kLineUp || y >= 0) && ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
+        if (mine) store_past_l1(target + i * kStep, v[i]);
+      }
+    }
+  } else {
+    for (int c = warp; c < cols; c += C::kWarps, to += to_step, from += kFromStep) {
+      const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (C::kCut - 1));
+      for (int y = 0; y < C::kOutBytes; y += kStep) {
+        const int64_t begin = tile_begin - lead + lane * kWord + y;  // of this word, in the output row
+        const uint8_t* source = from - (lead & ~(kWord - 1)) + y;
+        uint8_t* target = to + (begin - tile_begin);
+        if (lane * kWord + y >= C::kOutBytes) continue;
+        if (begin >= 0 && begin + kWord <= row_bytes) {
+          store_past_l1(target, *reinterpret_cast<const OutWord*>(source));
+        } else {
+          for (int e = 0; e < kWord; e += E) {
+            if (begin + e >= 0 && begin + e < row_bytes) {
+              *reinterpret_cast<Element*>(target + e) = *reinterpret_cast<const Element*>(source + e);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tx::cuda

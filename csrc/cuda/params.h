@@ -1,0 +1,126 @@
+// What a launch hands to its kernel: pointers, strides and divisors, in plain structs. Strides are in bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "core/int_math.h"
+#include "core/staged_tile.h"
+
+namespace tx::cuda {
+
+// Dims beyond a kernel's tile. Each block works on one index of each, decoded once from its block number.
+inline constexpr int kMaxOuterDims = 8;
+
+struct OuterDim {
+  FastDiv extent;
+  int64_t in_stride;
+  int64_t out_stride;
+};
+
+struct OuterDims {
+  int count = 0;
+  OuterDim dims[kMaxOuterDims];  // fastest first
+
+  // Moves the two pointers to the element that `index` stands for.
+  TX_HOST_DEVICE void advance(uint32_t index, const uint8_t*& in, uint8_t*& out) const {
+    for (int d = 0; d < count; ++d) {
+      const QuotRem at = dims[d].extent.divmod(index);
+      in += at.rem * dims[d].in_stride;
+      out += at.rem * dims[d].out_stride;
+      index = at.quot;
+    }
+  }
+};
+
+// Which of the two dims that a staged tile may cut short bounds a coordinate.
+enum class Cut : int32_t { kNone, kIn, kOut };
+
+// One dim of a staged tile, as one side of the move walks it.
+struct StagedAxis {
+  FastDiv extent;          // of the tile
+  int32_t shared_stride;   // between neighbours in shared memory
+  Cut cut;
+  int64_t stride;          // between neighbours on this side, in global memory
+};
+
+// A tile is a set of runs on each side; see kernel_staged.cuh.
+struct StagedParams {
+  const uint8_t* in;
+  uint8_t* out;
+  // Grid: how many tiles along each dim that has more than one, fastest first.
+  OuterDims grid;            // strides are from one tile to the next
+  int32_t in_cut_dim;        // entry of `grid` that is cut by kIn, or -1
+  int32_t out_cut_dim;       // likewise for kOut
+  int32_t in_cut_tile, out_cut_tile;      // the tile's extent along that dim
+  int64_t in_cut_extent, out_cut_extent;  // the problem's
+  // Input side.
+  int32_t in_prefix_bytes;   // one step of the run's last dim
+  int32_t in_last;           // the tile's extent along that dim
+  Cut in_last_cut;
+  int32_t in_run_count;
+  FastDiv in_pieces;         // 16-byte pieces that a run can touch
+  int32_t in_axis_count;
+  StagedAxis in_axes[kMaxStagedAxes];
+  // Output side.
+  int32_t out_prefix;        // elements in one step of the run's last dim
+  int32_t out_last;
+  Cut out_last_cut;
+  int32_t out_run_count;
+  FastDiv out_words;         // words that a run can touch
+  StagedAxis chain[kMaxStagedChain];
+  int32_t out_axis_count;
+  StagedAxis out_axes[kMaxStagedAxes];
+};
+
+struct CopyParams {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t bytes;
+};
+
+// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows.
+struct TileParams {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t rows;
+  int64_t cols;
+  int64_t in_pitch;   // from one input row to the next
+  int64_t out_pitch;  // from one output row (an input column) to the next
+  FastDiv bands;      // tiles along an output row
+  FastDiv strips;     // tiles along an input row
+  OuterDims outer;
+};
+
+// `rows` runs of `cols` elements each.
+struct RowsParams {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t rows;
+  int64_t cols;
+  int64_t in_pitch;  // from one run to the next
+  int64_t out_pitch;
+  int32_t tile_rows;
+  FastDiv tile_cols;
+  FastDiv strips;  // tiles along a run
+  FastDiv bands;   // tiles across runs
+  OuterDims outer;
+};
+
+inline constexpr int kMaxStridedDims = 40;  // 2^40 elements of two or more each are beyond any memory
+
+struct StridedDim {
+  FastDiv divide;  // by the extent; valid while the element count is below 2^31
+  int64_t extent;
+  int64_t in_stride;
+  int64_t out_stride;
+};
+
+struct StridedParams {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t count;
+  int rank;
+  StridedDim dims[kMaxStridedDims];  // fastest first
+};
+
+}  // namespace tx::cuda

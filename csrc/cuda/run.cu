@@ -1,0 +1,304 @@
+// From a plan to a launch: parameters, the compiled variant, and the one place that launches kernels.
+#include "cuda/run.h"
+
+#include <algorithm>
+#include <atomic>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "core/tuning_cuda.h"
+#include "cuda/kernel_simple.cuh"
+#include "cuda/kernel_staged.cuh"
+#include "cuda/kernel_tile.cuh"
+#include "cuda/kernel_tile_unaligned.cuh"
+#include "cuda/params.h"
+
+namespace tx::cuda {
+namespace {
+
+constexpr int kMaxDevices = 64;
+
+struct Launch {
+  const Plan& plan;
+  int device;
+  cudaStream_t stream;
+};
+
+// Launches `kernel` with the plan's grid. Dynamic shared memory beyond 48 KiB has to be opted into once for each
+// kernel and device.
+template <auto kernel, class Params>
+cudaError_t launch(const Launch& l, const Params& params) {
+  static std::atomic<uint64_t> opted_in{0};
+  constexpr int kFreeShared = 48 * 1024;
+  const uint64_t bit = uint64_t{1} << (l.device % kMaxDevices);
+  if (l.plan.shared_bytes > kFreeShared && !(opted_in.load(std::memory_order_relaxed) & bit)) {
+    int most = 0;
+    cudaError_t status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, l.device);
+    if (status == cudaSuccess) {
+      status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    }
+    if (status != cudaSuccess) return status;
+    opted_in.fetch_or(bit, std::memory_order_relaxed);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(l.plan.grid));
+  config.blockDim = dim3(static_cast<unsigned>(l.plan.block));
+  config.dynamicSmemBytes = static_cast<size_t>(l.plan.shared_bytes);
+  config.stream = l.stream;
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+int last(const Problem& p) { return p.rank - 1; }
+
+// The dims of the problem that are not part of a tile, innermost of the output first.
+template <class Inside>
+OuterDims outer_dims(const Problem& p, Inside inside) {
+  OuterDims outer;
+  for (int d = p.rank - 1; d >= 0; --d) {
+    if (!inside(d)) outer.dims[outer.count++] = {FastDiv(p.dims[d].extent), p.dims[d].in_stride, p.dims[d].out_stride};
+  }
+  return outer;
+}
+
+// For both 2-D kernels; they differ in how many tiles an output row takes.
+TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_t bands) {
+  const Problem& p = plan.problem;
+  const int row = last(p), col = input_dense_dim(p);
+  TileParams t;
+  t.in = in;
+  t.out = out;
+  t.rows = p.dims[row].extent;
+  t.cols = p.dims[col].extent;
+  t.in_pitch = p.dims[row].in_stride;
+  t.out_pitch = p.dims[col].out_stride;
+  t.bands = FastDiv(bands);
+  t.strips = FastDiv(ceil_div(t.cols, plan.tile[col]));
+  t.outer = outer_dims(p, [&](int d) { return d == row || d == col; });
+  return t;
+}
+
+template <size_t kVariant>
+cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
+  constexpr TileVariant v = kTileVariants[kVariant];
+  using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks>;
+  return launch<tile_kernel<Config>>(l, params);
+}
+
+template <size_t... kVariant>
+cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_sequence<kVariant...>) {
+  using Run = cudaError_t (*)(const Launch&, const TileParams&);
+  static constexpr Run kRuns[] = {&run_tile_variant<kVariant>...};
+  return kRuns[l.plan.variant](l, params);
+}
+
+template <size_t kVariant>
+cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
+  constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
+  using Config = UnalignedConfig<v.element_bytes, v.lanes, v.out_bytes, v.cut, v.warps, v.min_blocks, v.batch>;
+  static_assert(Config::kSharedBytes == v.shared_bytes() && Config::kCols == v.cols(), "table and kernel agree");
+  return launch<unaligned_kernel<Config>>(l, params);
+}
+
+template <size_t... kVariant>
+cudaError_t run_unaligned(const Launch& l, const TileParams& params, std::index_sequence<kVariant...>) {
+  using Run = cudaError_t (*)(const Launch&, const TileParams&);
+  static constexpr Run kRuns[] = {&run_unaligned_variant<kVariant>...};
+  return kRuns[l.plan.variant](l, params);
+}
+
+RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  const Dim& run = p.dims[last(p)];
+  const Dim across = p.rank > 1 ? p.dims[last(p) - 1] : Dim{1, 0, 0};
+  RowsParams r;
+  r.in = in;
+  r.out = out;
+  r.rows = across.extent;
+  r.cols = run.extent;
+  r.in_pitch = across.in_stride;
+  r.out_pitch = across.out_stride;
+  r.tile_rows = p.rank > 1 ? plan.tile[last(p) - 1] : 1;
+  r.tile_cols = FastDiv(plan.tile[last(p)]);
+  r.strips = FastDiv(ceil_div(r.cols, plan.tile[last(p)]));
+  r.bands = FastDiv(ceil_div(r.rows, r.tile_rows));
+  r.outer = outer_dims(p, [&](int d) { return d >= last(p) - 1; });
+  return r;
+}
+
+StridedParams strided_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  StridedParams s;
+  s.in = in;
+  s.out = out;
+  s.count = element_count(p);
+  s.rank = p.rank;
+  for (int d = 0; d < p.rank; ++d) {
+    const Dim& dim = p.dims[last(p) - d];
+    s.dims[d] = {dim.extent < kFastDivLimit ? FastDiv(dim.extent) : FastDiv(), dim.extent, dim.in_stride,
+                 dim.out_stride};
+  }
+  return s;
+}
+
+StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  const int32_t* tile = plan.tile;
+  const StagedLayout layout = staged_layout(p, tile);
+  const auto cut = [&](int d) { return d == layout.in_cut ? Cut::kIn : d == layout.out_cut ? Cut::kOut : Cut::kNone; };
+  StagedParams s;
+  s.in = in;
+  s.out = out;
+  s.in_cut_dim = s.out_cut_dim = -1;
+  s.in_cut_tile = s.out_cut_tile = 0;
+  s.in_cut_extent = s.out_cut_extent = 0;
+  for (int d = last(p); d >= 0; --d) {
+    const int64_t tiles = ceil_div(p.dims[d].extent, tile[d]);
+    if (tiles == 1) continue;
+    if (d == layout.in_cut) s.in_cut_dim = s.grid.count, s.in_cut_tile = tile[d], s.in_cut_extent = p.dims[d].extent;
+    if (d == layout.out_cut) s.out_cut_dim = s.grid.count, s.out_cut_tile = tile[d], s.out_cut_extent = p.dims[d].extent;
+    s.grid.dims[s.grid.count++] = {FastDiv(tiles), p.dims[d].in_stride * tile[d], p.dims[d].out_stride * tile[d]};
+  }
+
+  const auto axes = [&](const StagedSide& side, int64_t Dim::* stride, StagedAxis* to) {
+    int64_t runs = 1;
+    for (int i = 0; i < side.axis_count; ++i) {
+      const int d = side.axes[i];
+      to[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].*stride};
+      runs *= tile[d];
+    }
+    return static_cast<int32_t>(runs);
+  };
+  const auto prefix = [&](const StagedSide& side) {
+    int64_t elements = 1;
+    for (int i = 0; i + 1 < side.chain_count; ++i) elements *= tile[side.chain[i]];
+    return elements;
+  };
+  constexpr int64_t kWord = 4;
+
+  const int in_last = layout.in.chain[layout.in.chain_count - 1];
+  s.in_prefix_bytes = static_cast<int32_t>(prefix(layout.in) * p.element_bytes);
+  s.in_last = tile[in_last];
+  s.in_last_cut = cut(in_last);
+  s.in_axis_count = layout.in.axis_count;
+  s.in_run_count = axes(layout.in, &Dim::in_stride, s.in_axes);
+  // A run can start anywhere in its first granule: at worst on the granule's last element.
+  s.in_pieces = FastDiv(ceil_div(int64_t{s.in_prefix_bytes} * s.in_last + kVector - p.element_bytes, kVector));
+
+  const int out_last = layout.out.chain[layout.out.chain_count - 1];
+  s.out_prefix = static_cast<int32_t>(prefix(layout.out));
+  s.out_last = tile[out_last];
+  s.out_last_cut = cut(out_last);
+  s.out_axis_count = layout.out.axis_count;
+  s.out_run_count = axes(layout.out, &Dim::out_stride, s.out_axes);
+  const int64_t word = std::max(kWord, p.element_bytes);
+  s.out_words = FastDiv(ceil_div(int64_t{s.out_prefix} * s.out_last * p.element_bytes + word - p.element_bytes, word));
+  for (int i = 0; i < kMaxStagedChain; ++i) {
+    const int d = layout.out.chain[std::min(i, layout.out.chain_count - 1)];
+    s.chain[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].out_stride};
+  }
+  return s;
+}
+
+template <int E>
+cudaError_t run_staged(const Launch& l, const StagedParams& params) {
+  switch (staged_layout(l.plan.problem, l.plan.tile).out.chain_count) {
+    case 1:
+      return launch<staged_kernel<E, 1>>(l, params);
+    case 2:
+      return launch<staged_kernel<E, 2>>(l, params);
+    default:
+      return launch<staged_kernel<E, 3>>(l, params);
+  }
+}
+
+// Kernels that are compiled once for each element width.
+template <int E>
+cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
+  switch (l.plan.kernel) {
+    case Kernel::kRows:
+      return launch<rows_kernel<E>>(l, rows_params(l.plan, in, out));
+    case Kernel::kStaged:
+      return run_staged<E>(l, staged_params(l.plan, in, out));
+    case Kernel::kStrided: {
+      const StridedParams params = strided_params(l.plan, in, out);
+      return params.count < kFastDivLimit ? launch<strided_kernel<E, false>>(l, params)
+                                          : launch<strided_kernel<E, true>>(l, params);
+    }
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+cudaError_t run(const Plan& plan, const void* input, void* output, int device, cudaStream_t stream) {
+  const auto* in = static_cast<const uint8_t*>(input);
+  auto* out = static_cast<uint8_t*>(output);
+  const Launch l{plan, device, stream};
+  switch (plan.kernel) {
+    case Kernel::kNone:
+      return cudaSuccess;
+    case Kernel::kCopy:
+      return launch<copy_kernel>(l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
+    case Kernel::kTile: {
+      const int row = last(plan.problem);
+      const int64_t bands = ceil_div(plan.problem.dims[row].extent, plan.tile[row]);
+      return run_tile(l, tile_params(plan, in, out, bands), std::make_index_sequence<std::size(kTileVariants)>());
+    }
+    case Kernel::kTileUnaligned: {
+      const Problem& p = plan.problem;
+      const int64_t bands = unaligned_bands(p.dims[last(p)].extent * p.element_bytes, kUnalignedVariants[plan.variant]);
+      return run_unaligned(l, tile_params(plan, in, out, bands),
+                           std::make_index_sequence<std::size(kUnalignedVariants)>());
+    }
+    default:
+      break;
+  }
+  switch (plan.problem.element_bytes) {
+    case 1:
+      return run_width<1>(l, in, out);
+    case 2:
+      return run_width<2>(l, in, out);
+    case 4:
+      return run_width<4>(l, in, out);
+    case 8:
+      return run_width<8>(l, in, out);
+    case 16:
+      return run_width<16>(l, in, out);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+cudaError_t device_facts(int device, DeviceFacts& facts) {
+  // Written once a device; the flag orders the facts before their readers.
+  static std::array<DeviceFacts, kMaxDevices> known;
+  static std::array<std::atomic<bool>, kMaxDevices> read{};
+  const bool kept = device >= 0 && device < kMaxDevices;
+  if (kept && read[device].load(std::memory_order_acquire)) {
+    facts = known[device];
+    return cudaSuccess;
+  }
+  int major = 0, minor = 0;
+  const std::pair<cudaDeviceAttr, int*> wanted[] = {
+      {cudaDevAttrMultiProcessorCount, &facts.sm_count},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &facts.shared_per_block},
+      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, &facts.shared_per_sm},
+      {cudaDevAttrL2CacheSize, &facts.l2_bytes},
+      {cudaDevAttrComputeCapabilityMajor, &major},
+      {cudaDevAttrComputeCapabilityMinor, &minor}};
+  for (const auto& [attribute, value] : wanted) {
+    const cudaError_t status = cudaDeviceGetAttribute(value, attribute, device);
+    if (status != cudaSuccess) return status;
+  }
+  facts.arch = 10 * major + minor;
+  if (kept) {
+    // Two threads may both write here, the same bytes.
+    known[device] = facts;
+    read[device].store(true, std::memory_order_release);
+  }
+  return cudaSuccess;
+}
+
+}  // namespace tx::cuda
