@@ -1,0 +1,325 @@
+"""Under torch.compile, export, fake tensors, CUDA graphs, streams, threads and other processes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import need_gpus
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import torch_transpose as tx
+
+
+class Swap(nn.Module):
+    """A layer around the op, as a model would have it."""
+
+    def __init__(self, features: int = 6) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, 5, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (
+            tx.permute(tx.transpose(self.linear(x), 0, 1), (1, 0, 2)) if x.dim() == 3 else tx.transpose(self.linear(x))
+        )
+
+
+# ---- torch.compile ----
+
+
+def test_inductor_dynamic(device: str) -> None:
+    """The default backend: one graph for every size, forward and backward equal to eager bit for bit."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda t: tx.transpose(t * 2) + 1, fullgraph=True, dynamic=True)
+    for shape in [(3, 5), (64, 32), (7, 130)]:
+        x = torch.randn(shape, device=device, requires_grad=True)
+        y = compiled(x)
+        assert torch.equal(y, (x * 2).t() + 1) and y.stride() == (shape[0], 1)
+        y.sum().backward()
+        assert torch.equal(x.grad, torch.full_like(x, 2))
+    stats = torch._dynamo.utils.counters["stats"]
+    assert stats["unique_graphs"] == 1, dict(stats)
+
+
+def test_one_dynamic_graph_for_everything(device: str) -> None:
+    """Sizes and strides change, nothing is recompiled, and no graph breaks."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    @torch.compile(backend=backend, fullgraph=True, dynamic=True)
+    def f(t: Tensor) -> Tensor:
+        y = tx.permute(tx.transpose(t, 0, -1), (1, 2, 0))
+        return y[: y.shape[0] // 2] if y.shape[0] > 1000 else y.sin()
+
+    for shape in [(3, 4, 5), (6, 7, 8), (9, 2, 11)]:
+        x = torch.randn(shape, device=device)
+        assert torch.equal(f(x), x.transpose(0, -1).permute(1, 2, 0).sin())
+    assert len(graphs) == 1
+    targets = [node.target for node in graphs[0].graph.nodes if node.op == "call_function"]
+    assert torch.ops.tx.transpose in targets or torch.ops.tx.transpose.default in targets
+    assert torch.ops.tx.permute in targets or torch.ops.tx.permute.default in targets
+
+
+def test_compiled_out(device: str) -> None:
+    """out= inside a compiled function: functionalised, then written in place again."""
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def f(t: Tensor, buffer: Tensor) -> Tensor:
+        tx.transpose(t.sin(), out=buffer)
+        return buffer.cos()
+
+    x, buffer = torch.randn(3, 5, device=device), torch.zeros(5, 3, device=device)
+    for _ in range(2):
+        got = f(x, buffer)
+        assert torch.equal(buffer, x.sin().t()) and torch.equal(got, buffer.cos())
+
+
+def test_compiled_training_step(device: str) -> None:
+    """Forward and backward through aot_eager equal eager bit for bit."""
+    module = Swap().to(device)
+    twin = copy.deepcopy(module)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True, dynamic=True)
+    for shape in [(4, 6), (9, 6), (2, 3, 6)]:
+        x = torch.randn(shape, device=device)
+        for fn in (compiled, twin):
+            fn(x).square().sum().backward()
+        assert torch.equal(module.linear.weight.grad, twin.linear.weight.grad)
+
+
+def test_vmap_and_grad_inside_compile(device: str) -> None:
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def f(t: Tensor) -> Tensor:
+        return torch.vmap(torch.func.grad(lambda s: (tx.transpose(s) ** 2).sum()))(t)
+
+    x = torch.randn(4, 3, 5, device=device)
+    assert torch.equal(f(x), 2 * x)
+
+
+# ---- tracing, export, fake tensors ----
+
+
+def test_export_round_trip(device: str, tmp_path: Path) -> None:
+    """Exported with a symbolic batch, saved, loaded, and run at other sizes."""
+    module = Swap().to(device).eval()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(module, (torch.randn(4, 6, device=device),), dynamic_shapes=({0: batch},))
+    assert str(program.graph).count("torch.ops.tx.transpose") == 1
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    for n in (2, 4, 33):
+        x = torch.randn(n, 6, device=device)
+        assert torch.equal(loaded(x), module(x))
+
+
+def test_symbolic_meta() -> None:
+    """The shape rule works on symbols: it neither specialises nor guards."""
+    env, real = ShapeEnv(), torch.empty(6, 7, 8)
+    with FakeTensorMode(shape_env=env) as mode:
+        fake = mode.from_tensor(real, static_shapes=False)
+        y = tx.transpose(fake, 0, 2)
+        z = tx.permute(fake[:, ::2], (1, 2, 0))
+        assert isinstance(y.shape[0], torch.SymInt)
+        assert str(y.shape[0]) == str(fake.shape[2]) and str(y.shape[2]) == str(fake.shape[0])
+        assert str(y.stride(0)) == str(fake.shape[1] * fake.shape[0])
+        assert str(z.shape[1]) == str(fake.shape[2])
+        out = torch.empty_like(y)
+        assert tx.transpose(fake, 0, 2, out=out) is out
+    assert not env.guards, env.guards
+
+
+def test_meta_tensors() -> None:
+    for shape, dims in [((3, 5), (1, 0)), ((2, 0, 4), (2, 0, 1)), ((2**40, 3, 2**10), (2, 0, 1))]:
+        x = torch.empty(shape, device="meta", dtype=torch.bfloat16)
+        for y in (tx.permute(x, dims), tx.permute(x.transpose(0, 1), dims)):
+            assert y.device.type == "meta" and y.dtype == torch.bfloat16
+            assert y.is_contiguous()
+        assert tx.permute(x, dims).shape == x.permute(dims).shape
+        assert tx.permute(x, dims).stride() == torch.empty(x.permute(dims).shape, device="meta").stride()
+
+
+def test_make_fx(device: str) -> None:
+    """The op stays one node of the graph: it is not decomposed into views and copies."""
+    graph = make_fx(lambda t: tx.transpose(tx.permute(t, (1, 2, 0))), tracing_mode="symbolic")(
+        torch.randn(2, 3, 4, device=device)
+    )
+    calls = [n.target for n in graph.graph.nodes if n.op == "call_function" and "tx" in str(n.target)]
+    assert calls == [torch.ops.tx.permute.default, torch.ops.tx.transpose.default]
+    x = torch.randn(5, 6, 7, device=device)
+    assert torch.equal(graph(x), x.permute(1, 2, 0).transpose(-2, -1))
+
+
+def test_schema() -> None:
+    """Aliasing and tags, on which compilers rely."""
+    schemas = {
+        "transpose": "tx::transpose(Tensor self, int dim0=-2, int dim1=-1) -> Tensor",
+        "transpose_into": "tx::transpose_into(Tensor self, Tensor(a!) out, int dim0=-2, int dim1=-1) -> ()",
+        "permute": "tx::permute(Tensor self, int[] dims) -> Tensor",
+        "permute_into": "tx::permute_into(Tensor self, Tensor(a!) out, int[] dims) -> ()",
+    }
+    for name, text in schemas.items():
+        op = getattr(torch.ops.tx, name).default
+        assert str(op._schema) == text
+        assert torch.Tag.pt2_compliant_tag in op.tags
+
+
+# ---- modules, threads, processes ----
+
+
+def test_modules_copy_and_pickle(device: str) -> None:
+    module = Swap().to(device)
+    x = torch.randn(4, 6, device=device)
+    expected = module(x)
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(twin(x), expected)
+    assert copy.deepcopy(tx.transpose) is tx.transpose
+    y = tx.transpose(x)
+    assert torch.equal(copy.deepcopy(y), y)
+
+
+def test_many_threads(device: str) -> None:
+    """Concurrent calls from Python threads, each on inputs of its own."""
+    failures: list[str] = []
+
+    def work(index: int) -> None:
+        generator = torch.Generator().manual_seed(index)
+        for i in range(20):
+            x = torch.randn(100 + index, 77 + i, generator=generator).to(device)
+            if not torch.equal(tx.transpose(x), x.t()):
+                failures.append(f"thread {index}, call {i}")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_thread_counts() -> None:
+    """The CPU kernels give the same bytes with one thread and with more threads than there are cores."""
+    x = torch.randn(1500, 1030)
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3, 7):
+            torch.set_num_threads(count)
+            assert tx.explain(x).threads <= count
+            assert torch.equal(tx.transpose(x), x.t())
+    finally:
+        torch.set_num_threads(before)
+
+
+class Images(torch.utils.data.Dataset[Tensor]):
+    """A dataset whose items are transposed in the worker process."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Tensor:
+        return tx.permute(torch.arange(64 * 48 * 3.0).view(64, 48, 3) + index, (2, 0, 1))
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_data_loader_workers(start: str) -> None:
+    """Workers forked after this process has run the op on several threads, and workers started afresh."""
+    big = torch.randn(1000, 1000)
+    assert torch.equal(tx.transpose(big), big.t())
+    loader = torch.utils.data.DataLoader(
+        Images(), batch_size=4, num_workers=2 if start == "fork" else 1, multiprocessing_context=start, timeout=120
+    )
+    batches = list(loader)
+    expected = torch.stack([torch.arange(64 * 48 * 3.0).view(64, 48, 3).permute(2, 0, 1) + i for i in range(12)])
+    assert torch.equal(torch.cat(batches), expected)
+
+
+# ---- CUDA: graphs, streams, devices ----
+
+
+def test_cuda_graph(cuda: str) -> None:
+    """Captured once, replayed on new data: no synchronisation, no allocation that a graph forbids."""
+    x = torch.randn(4, 300, 200, device=cuda)
+    out = torch.zeros(300, 4, 200, device=cuda)
+    for _ in range(2):  # warm up
+        tx.transpose(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = tx.transpose(x)
+        z = tx.permute(y, (2, 0, 1))
+        tx.transpose(x, 0, 1, out=out)
+    for _ in range(3):
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        assert torch.equal(y, x.transpose(1, 2))
+        assert torch.equal(z, x.permute(1, 0, 2))
+        assert torch.equal(out, x.transpose(0, 1))
+
+
+def test_cuda_graph_of_a_training_step(cuda: str) -> None:
+    """Forward, backward and update inside one graph equal the same steps run eagerly."""
+    torch.manual_seed(1)
+    weights = [torch.randn(64, 48, device=cuda, requires_grad=True)]
+    weights.append(weights[0].detach().clone().requires_grad_())
+    x = torch.randn(32, 64, device=cuda)
+
+    def step(w: Tensor) -> Tensor:
+        loss = tx.transpose(x @ w).square().mean()
+        (g,) = torch.autograd.grad(loss, w)
+        with torch.no_grad():
+            w -= 0.1 * g
+        return loss
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step(weights[0].detach().clone().requires_grad_())
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(weights[0])
+    for _ in range(4):
+        graph.replay()
+        assert torch.equal(loss, step(weights[1]))
+    assert torch.equal(weights[0], weights[1])
+
+
+def test_cuda_streams(cuda: str) -> None:
+    """The op runs on the current stream: it sees what that stream wrote just before, and nothing waits for it."""
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    inputs = [torch.zeros(2048, 1500, device=cuda) for _ in streams]
+    torch.cuda.synchronize()
+    results = []
+    for i, (stream, x) in enumerate(zip(streams, inputs, strict=True)):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # some milliseconds: work on a wrong stream would run before the fill
+            x.fill_(i + 1)
+            results.append(tx.transpose(x))
+    assert not all(s.query() for s in streams), "the op waited for its stream"
+    torch.cuda.synchronize()
+    for i, y in enumerate(results):
+        assert torch.all(y == i + 1)
+
+
+def test_second_device() -> None:
+    """On a device that is not the current one: the kernel runs there, and the current device stays."""
+    need_gpus(2)
+    torch.cuda.set_device(0)
+    x = torch.randn(500, 333, device="cuda:1")
+    for y in (tx.transpose(x), tx.transpose(x, out=torch.zeros(333, 500, device="cuda:1"))):
+        assert y.device == torch.device("cuda:1") and torch.equal(y, x.t())
+    assert torch.cuda.current_device() == 0
+    assert tx.explain(x).backend == "cuda"
+    with torch.cuda.device(1), torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(1_000_000)
+        assert torch.equal(tx.transpose(x), x.t())
+    with pytest.raises(RuntimeError, match=r"self's device cuda:1, got cuda:0"):
+        tx.transpose(x, out=torch.zeros(333, 500, device="cuda:0"))
