@@ -27,7 +27,7 @@ class CMakeBuild(build_ext):
             raise SystemExit(
                 "torch_transpose is built against the torch it will run with, and this Python cannot import torch "
                 f"({error}).\nInstall it, then build without isolation:\n"
-                f"  {sys.executable} -m pip install 'torch>=2.11' 'setuptools>=77' cmake ninja\n"
+                f"  {sys.executable} -m pip install 'torch>=2.11' cmake ninja\n"
                 f"  {sys.executable} -m pip install --no-build-isolation ."
             ) from None
         cmake, ninja = tool("cmake"), tool("ninja")
