@@ -6,7 +6,7 @@ import os
 import random
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ REQUIRED_GPUS = int(os.environ.get("TX_REQUIRE_CUDA") or "0")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="added to every test's own seed (a hash of its id)")
+    parser.addoption("--no-skips", action="store_true", help="a test that would skip fails, whatever its reason")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +46,16 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"seed {config.getoption('--seed')}",
         f"torch_transpose built with {info}",
     ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and item.config.getoption("--no-skips"):
+        report.outcome, report.longrepr = "failed", f"--no-skips: {report.longrepr[2]}"
+    return report
 
 
 def need_gpus(count: int) -> None:
