@@ -32,13 +32,17 @@ def test_digits(device: str) -> None:
 
 
 def test_digits_would_notice() -> None:
-    """With a swap that is wrong in one bit the example fails, so its agreement means something."""
+    """With a swap that gets one element of each batch wrong the example fails, so its agreement means something."""
     code = (
-        "import sys; sys.path.insert(0, 'examples'); sys.argv = ['digits.py', '--device', 'cpu', '--modes', 'eager',"
-        " '--steps', '5']\n"
-        "import digits, torch\n"
-        "swap = digits.SWAPS['tx.transpose']\n"
-        "digits.SWAPS['tx.transpose'] = lambda x: swap(x) + torch.finfo(x.dtype).eps\n"
+        "import sys; sys.path.insert(0, 'examples')\n"
+        "sys.argv = ['digits.py', '--device', 'cpu', '--modes', 'eager', '--steps', '40']\n"
+        "import digits\n"
+        "right = digits.SWAPS['tx.transpose']\n"
+        "def wrong(x):\n"
+        "    y = right(x)\n"
+        "    y[0, 0, 0] += 1\n"
+        "    return y\n"
+        "digits.SWAPS['tx.transpose'] = wrong\n"
         "sys.exit(digits.main())"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(tx.__file__).parent.parent)}
