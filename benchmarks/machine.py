@@ -1,0 +1,94 @@
+"""Where a run happens: the machine, torch and commit that its records name, and the device it may use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import torch_transpose
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the run happens: what every record says about it."""
+
+    machine: str
+    hardware: str
+    device: str
+    torch: str
+    cuda: str | None
+    commit: str
+    threads: int
+    load: float  # the system's load average when the run began: 0 on a machine that does nothing else
+
+
+def cpu_name() -> str:
+    """The processor's model name, without trademark signs and clock."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    name = found[1] if found else platform.processor() or platform.machine()
+    return re.sub(r"\((R|TM|tm|r)\)|@.*$|\bCPU\b", "", name).strip()
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def commit() -> str:
+    """The commit that was measured, marked when the library's sources differ from it."""
+    try:
+        git = ["git", "-C", str(ROOT)]
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        status = [*git, "status", "--porcelain", "--", "csrc", "torch_transpose", "CMakeLists.txt", "setup.py"]
+        changed = subprocess.run(status, capture_output=True, text=True, check=True)
+        return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("TX_COMMIT") or "unknown"
+
+
+def describe_machine(device: str) -> Machine:
+    threads = torch.get_num_threads()
+    hardware = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
+    # Thread counts are part of a CPU's name: their results are not comparable.
+    stem = slug(hardware if device == "cuda" else f"{hardware} {threads} threads")
+    load = round(os.getloadavg()[0], 2)
+    if device == "cpu" and load > 0.5 * threads:
+        print(
+            f"A CPU's figures need a quiet machine: the load average is {load} before the run has begun, so something "
+            "else is running; stop it, or read the figures as noise.",
+            file=sys.stderr,
+        )
+    return Machine(stem, hardware, device, torch.__version__, torch.version.cuda, commit(), threads, load)
+
+
+def choose_device(asked: str) -> str:
+    """The device to run on; why a GPU is not used is said on stderr."""
+    built = "cuda" in torch_transpose.build_info()["backends"]
+    present = torch.cuda.is_available()
+    if asked == "cpu" or (built and present):
+        return "cpu" if asked == "cpu" else "cuda"
+    why = "torch sees no GPU" if not present else "torch_transpose is built without CUDA"
+    if asked == "cuda":
+        raise ValueError(f"--device cuda needs a GPU and a build with CUDA: {why}; use --device cpu, or rebuild")
+    print(f"Running on the CPU: {why}.", file=sys.stderr)
+    return "cpu"
+
+
+def available_bytes() -> int | None:
+    """Memory that the host can still give out, where the system says so."""
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None

@@ -1,0 +1,92 @@
+"""Which cases a run measures: the list that the tests share, in the dtypes and clocks that the device has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+# The tests' folder is no package: pytest puts it on the path for them, and this does for us.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from cases import BENCH_CASES, ITEMSIZE_DTYPE, Case, make_input
+
+CALL_SUITE = "call"
+SUITES = tuple(dict.fromkeys(case.suite for case in BENCH_CASES))
+DEVICE_SUITES = {"cpu": ("cpu", CALL_SUITE), "cuda": tuple(suite for suite in SUITES if suite != "cpu")}
+
+# What a quick run takes of each suite: its first cases, which are its plainest; every small call.
+QUICK_CASES = {"cpu": 6, "cuda": 2}
+QUICK_WIDTHS = {"cpu": (1, 2, 4, 8), "cuda": (1, 2, 4, 8, 16)}
+
+CALL_CLOCKS = {"cpu": ("queued",), "cuda": ("queued", "graph")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of the result: a case in one dtype, under one clock."""
+
+    case: Case
+    dtype: torch.dtype
+    clock: str  # "flushed" or "host" for bandwidths, "queued" or "graph" for small calls
+
+    @property
+    def is_call(self) -> bool:
+        return self.case.suite == CALL_SUITE
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name} {self.clock}" if self.is_call else self.case.name
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    def make_input(self, device: torch.device) -> torch.Tensor:
+        return make_input(self.case, self.dtype, device)
+
+    @property
+    def bytes(self) -> int:
+        return self.case.numel * self.dtype.itemsize
+
+
+def named_dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"a dtype must be one of torch's names, such as float32; got {name!r}")
+    return dtype
+
+
+def dtypes_of(case: Case, dtypes: Sequence[torch.dtype], itemsizes: Sequence[int]) -> Iterator[torch.dtype]:
+    """The dtypes to run a case in: those asked for, else one that stands for each width."""
+    if dtypes:
+        yield from (dtype for dtype in dtypes if dtype.itemsize in case.itemsizes)
+    else:
+        yield from (ITEMSIZE_DTYPE[size] for size in case.itemsizes if size in (itemsizes or case.itemsizes))
+
+
+def select(
+    device: str,
+    suites: Sequence[str] = (),
+    substring: str = "",
+    dtypes: Sequence[torch.dtype] = (),
+    itemsizes: Sequence[int] = (),
+    full: bool = False,
+) -> list[Job]:
+    """The jobs of a run. Without `full` and without any filter: the quick selection."""
+    unknown = sorted(set(suites) - set(SUITES))
+    if unknown:
+        raise ValueError(f"suites must be among {', '.join(SUITES)}; got {', '.join(unknown)}")
+    quick = not (full or suites or substring or dtypes or itemsizes)
+    jobs = []
+    for suite in suites or DEVICE_SUITES[device]:
+        cases = [case for case in BENCH_CASES if case.suite == suite and substring in case.name]
+        if quick and suite != CALL_SUITE:
+            cases = cases[: QUICK_CASES[device]]
+        clocks = CALL_CLOCKS[device] if suite == CALL_SUITE else ("flushed" if device == "cuda" else "host",)
+        for case in cases:
+            for dtype in dtypes_of(case, dtypes, QUICK_WIDTHS[device] if quick else itemsizes):
+                jobs += [Job(case, dtype, clock) for clock in clocks]
+    return jobs
