@@ -26,19 +26,21 @@ SHARED_MOST = 227 * 1024
 def tile_variants(element: int) -> list[tuple[int, ...]]:
     """(in_bytes, out_bytes, threads, min_blocks) of every aligned tile worth compiling."""
     found = []
-    for in_bytes, out_bytes in itertools.product((128, 256, 512, 1024), repeat=2):
+    for in_bytes, out_bytes in itertools.product((128, 256, 512), repeat=2):
         shared = in_bytes // element * out_bytes
         units = in_bytes * out_bytes // 256
         vectors = in_bytes * out_bytes // element // 16
         if not 4096 <= shared <= 64 * 1024:
             continue
-        for threads in (64, 128, 256, 512):
+        for threads in (128, 256, 512):
             blocks_of_v_rows = in_bytes // 16 * (out_bytes // 16)
             per_thread = vectors // threads
             if blocks_of_v_rows % threads or per_thread < 2 or per_thread > 32 or units < threads // 2:
                 continue
             registers = 128 if element == 1 else 64
-            found.append((in_bytes, out_bytes, threads, max(1, min(65536 // (threads * registers), 2048 // threads))))
+            blocks = max(1, min(65536 // (threads * registers), 2048 // threads))
+            for keep in (0, 1, 2):
+                found.append((in_bytes, out_bytes, threads, blocks, keep))
     return found
 
 
@@ -46,16 +48,16 @@ def unaligned_variants(element: int) -> list[tuple[int, ...]]:
     """(lanes, out_bytes, cut, warps, min_blocks, batch) of every unaligned tile worth compiling."""
     v = 16 // element
     found = []
-    for lanes, out_bytes, warps, batch in itertools.product(
-        (16,) if element == 1 else (32, 64) if element >= 4 else (32,),
-        (128, 192, 256, 320, 384, 512, 768),
-        (8, 12, 16, 24, 32),
+    for lanes, out_bytes, cut, warps, batch in itertools.product(
+        (16, 32) if element == 1 else (32, 64) if element == 8 else (32,),
+        range(128, 513, 64) if element == 1 else range(128, 641, 32),
+        (16, 32) if element == 1 else (32,),
+        (8, 12, 16, 20, 24, 32),
         (2, 4, 8),
     ):
-        cut = 32
         column = out_bytes + cut + (4 if element < 4 else 0)
         shared = lanes * (v * column + (8 if element == 8 else 4))
-        if warps % v or shared > 110 * 1024 or out_bytes // element < warps:
+        if warps % v or shared > 110 * 1024 or out_bytes // element < warps or out_bytes % cut:
             continue
         if lanes == 16 and ((64 // element) % warps or (out_bytes // element) % 128):
             continue

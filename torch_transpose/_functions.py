@@ -78,7 +78,8 @@ def explain(x: Tensor, dim0: int = -2, dim1: int = -1, *, dims: Sequence[int] | 
     if dims is None:
         dims = list(range(x.dim()))
         first, second = _wrap(dim0, x.dim()), _wrap(dim1, x.dim())
-        dims[first], dims[second] = dims[second], dims[first]
+        if dims:
+            dims[first], dims[second] = dims[second], dims[first]
     return _C.explain(x, list(dims))
 
 
@@ -92,9 +93,12 @@ def _batched_first(x: Tensor, batch_dim: int | None, batch_size: int) -> Tensor:
 
 
 def _wrap(dim: int, rank: int) -> int:
-    """``dim`` counted from the front; torch's own IndexError when it is out of range."""
+    """``dim`` counted from the front; torch's own IndexError when it is out of range. A scalar counts as rank 1."""
+    rank = max(rank, 1)
     if not -rank <= dim < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+        )
     return dim % rank
 
 

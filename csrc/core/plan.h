@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/problem.h"
+#include "core/staged_tile.h"
 
 namespace tx {
 
@@ -30,6 +31,7 @@ struct Plan {
   Kernel kernel = Kernel::kNone;
   Problem problem;               // normalised
   int32_t tile[kMaxDims];  // extent of one tile along each dim; entries at and past rank unspecified
+  StagedLayout layout;                // of the staged kernel's tile
   int variant = 0;                    // CUDA: row of the kernel's table in tuning_cuda.h
   int64_t grid = 0;                   // CUDA: blocks, all along x
   int block = 0;                 // CUDA: threads a block

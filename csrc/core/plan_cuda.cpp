@@ -16,7 +16,6 @@ namespace {
 constexpr int64_t kVector = 16;
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture
 constexpr int kSimpleThreads = 256;
-constexpr int kStagedThreads = 256;
 constexpr int64_t kRowsTileVectors = 1024;
 constexpr int kMostOuterDims = 8;
 
@@ -57,21 +56,23 @@ struct TileChoice {
   double filled = 0;
 };
 
-// The variant whose tiles are best filled; between equals, the first, which is the faster on large problems.
+// The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the faster
+// on large problems.
 TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) {
+  constexpr double kWorthSmaller = 1.1;
   TileChoice best;
+  double best_score = 0;
   for (int v = 0; v < static_cast<int>(std::size(kTileVariants)); ++v) {
     const TileVariant& t = kTileVariants[v];
     if (t.element_bytes != p.element_bytes) continue;
     const int64_t rows = t.out_bytes / t.element_bytes, cols = t.in_bytes / t.element_bytes;
-    double score = filled(p.dims[last(p)].extent, rows) * filled(p.dims[col_dim].extent, cols);
-    // Fewer blocks than SMs leave part of the machine idle.
+    const double full = filled(p.dims[last(p)].extent, rows) * filled(p.dims[col_dim].extent, cols);
     int64_t blocks = ceil_div(p.dims[last(p)].extent, rows) * ceil_div(p.dims[col_dim].extent, cols);
     for (int d = 0; d < p.rank; ++d) {
       if (d != col_dim && d != last(p)) blocks *= p.dims[d].extent;
     }
-    score *= std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
-    if (best.variant < 0 || score > best.filled * 1.1) best = {v, score};
+    const double score = full * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
+    if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full}, best_score = score;
   }
   return best;
 }
@@ -136,7 +137,8 @@ void fill_staged(Plan& plan) {
   std::copy(tile.extent, tile.extent + p.rank, plan.tile);
   plan.grid = tile_count(p, plan.tile);
   plan.block = kStagedThreads;
-  plan.shared_bytes = staged_layout(p, plan.tile).shared_bytes;
+  plan.layout = staged_layout(p, plan.tile);
+  plan.shared_bytes = plan.layout.shared_bytes;
 }
 
 void fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
@@ -163,15 +165,16 @@ void fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
 }
 
 Kernel choose(const Problem& p, const DeviceFacts& facts) {
-  constexpr double kWorthTiling = 0.7;       // below it, half-empty tiles cost more than the general kernel
-  constexpr int64_t kWorthMovingDirectly = 4;  // bytes a thread; narrower, the staged kernel's vectors win
+  // Below these, half-empty tiles cost more than the staged kernel.
+  constexpr double kWorthTiling = 0.8, kWorthTilingUnaligned = 0.7;
+  constexpr int64_t kWorthMovingDirectly = 8;  // bytes a thread; narrower, the staged kernel's vectors win
   if (p.rank > 0 && p.dims[0].extent == 0) return Kernel::kNone;
   if (one_run(p)) return Kernel::kCopy;
   const auto legal = [&](Kernel k) { return why_not_cuda(k, p, facts).empty(); };
   const bool runs_stay_whole = legal(Kernel::kRows);
   if (runs_stay_whole && p.element_bytes >= kWorthMovingDirectly) return Kernel::kRows;
   if (legal(Kernel::kTile) && choose_tile(p, input_dense_dim(p), facts).filled >= kWorthTiling) return Kernel::kTile;
-  if (legal(Kernel::kTileUnaligned) && unaligned_filled(p) >= kWorthTiling) return Kernel::kTileUnaligned;
+  if (legal(Kernel::kTileUnaligned) && unaligned_filled(p) >= kWorthTilingUnaligned) return Kernel::kTileUnaligned;
   if (legal(Kernel::kStaged)) return Kernel::kStaged;
   if (runs_stay_whole) return Kernel::kRows;
   return Kernel::kStrided;

@@ -106,6 +106,139 @@ double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, 
   return value;
 }
 
+// Sides and cuts: everything but addresses in fast memory.
+StagedLayout staged_sides(const Problem& p, const int32_t* tile) {
+  StagedLayout layout;
+  layout.fits = true;
+  layout.in = side_of(p, input_order(p, tile), &Dim::in_stride, tile, layout.fits);
+  layout.out = side_of(p, output_order(p, tile), &Dim::out_stride, tile, layout.fits);
+  for (int d = 0; d < p.rank; ++d) {
+    if (p.dims[d].extent % tile[d] == 0) continue;
+    if (layout.in_cut < 0) {
+      layout.in_cut = d;
+    } else if (layout.out_cut < 0) {
+      layout.out_cut = d;
+    } else {
+      layout.fits = false;
+    }
+  }
+  return layout;
+}
+
+// Places the runs; `spread` granules more than needed separate neighbours along the first axis.
+void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layout) {
+  int64_t step = p.element_bytes;
+  for (int i = 0; i < layout.in.chain_count; ++i) {
+    const int d = layout.in.chain[i];
+    layout.shared_stride[d] = static_cast<int32_t>(step);
+    step *= tile[d];
+  }
+  // Every tile starts on a granule when the address and the steps between tiles are multiples of it.
+  uint64_t steps = p.in_address;
+  for (int d = 0; d < p.rank; ++d) {
+    if (tile[d] < p.dims[d].extent) steps |= static_cast<uint64_t>(p.dims[d].in_stride * tile[d]);
+  }
+  const bool tiles_aligned = steps % kVector == 0;
+  // Runs start at the input's residue modulo 16 and are widened to whole granules, which must not meet.
+  for (int i = 0; i < layout.in.axis_count; ++i) {
+    const int d = layout.in.axes[i];
+    const int64_t residue = p.dims[d].in_stride % kVector;
+    const bool aligned = tiles_aligned && residue == 0 && step % kVector == 0;
+    const int64_t least = (aligned ? step : step + kVector - 1) + (i == 0 ? spread * kVector : 0);
+    const int64_t stride = round_up(std::max<int64_t>(least - residue, 0), kVector) + residue;
+    layout.shared_stride[d] = static_cast<int32_t>(std::min<int64_t>(stride, INT32_MAX / 2));
+    step = stride * (tile[d] - 1) + step;
+    if (step > INT32_MAX / 4) layout.fits = false;
+  }
+  const auto total = static_cast<int32_t>(std::min<int64_t>(round_up(step + 2 * kVector, kVector), INT32_MAX / 4));
+  layout.shared_bytes = layout.padded ? staged_padded(total, static_cast<int>(p.element_bytes)) + 16 : total;
+}
+
+// Extent of an output dim within one repeat.
+int repeated_extent(const StagedLayout& layout, const int32_t* tile, int d) {
+  return d == layout.repeat_dim ? layout.repeat_step : tile[d];
+}
+
+int64_t gather_slots(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  int64_t run = p.element_bytes, runs = 1;
+  for (int i = 0; i < layout.out.chain_count; ++i) run *= repeated_extent(layout, tile, layout.out.chain[i]);
+  for (int i = 0; i < layout.out.axis_count; ++i) runs *= repeated_extent(layout, tile, layout.out.axes[i]);
+  return ceil_div(run, staged_word(static_cast<int>(p.element_bytes))) * runs;
+}
+
+// Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several words.
+double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile, int conflicts) {
+  constexpr double kFind = 40, kWord = 6, kElement = 3;
+  const double per_word = std::max(1.0, 4.0 / static_cast<double>(p.element_bytes));
+  const int64_t repeats = ceil_div(tile[layout.repeat_dim], layout.repeat_step);
+  const int64_t rounds = ceil_div(gather_slots(p, layout, tile), kStagedThreads);
+  return static_cast<double>(rounds) *
+         (kFind + static_cast<double>(repeats) * (kWord + kElement * per_word * conflicts));
+}
+
+// Sets the repeat with the least cost, or none (a legal one always exists: the whole of the run's last dim).
+void choose_repeat(const Problem& p, const int32_t* tile, StagedLayout& layout) {
+  const auto element = static_cast<int>(p.element_bytes);
+  double best = -1;
+  int best_dim = layout.out.chain[layout.out.chain_count - 1], best_step = tile[best_dim];
+  const auto consider = [&](int d, int64_t step) {
+    if (step < 1 || step > tile[d]) return;
+    layout.repeat_dim = d;
+    layout.repeat_step = static_cast<int>(step);
+    const double cost = gather_cost(p, layout, tile, 1);
+    if (best < 0 || cost < best) best = cost, best_dim = d, best_step = layout.repeat_step;
+  };
+  // Words keep their phase when a repeat moves by whole words; padded addresses when it moves by whole 128 bytes.
+  const auto least_step = [&](int d) {
+    const auto word = static_cast<int64_t>(staged_word(element));
+    int64_t step = word / std::gcd(word, p.dims[d].out_stride);
+    if (layout.padded) step = std::lcm(step, 128 / std::gcd<int64_t>(128, layout.shared_stride[d]));
+    return step;
+  };
+  const int last = best_dim;
+  const int64_t least = least_step(last);
+  layout.repeat_dim = last;
+  layout.repeat_step = static_cast<int>(std::min<int64_t>(least, tile[last]));
+  const int64_t slots = gather_slots(p, layout, tile);
+  for (int rounds = 1; rounds <= 6; ++rounds) {
+    consider(last, std::max<int64_t>(1, rounds * kStagedThreads / std::max<int64_t>(slots, 1)) * least);
+  }
+  for (int i = 0; i < layout.out.axis_count; ++i) consider(layout.out.axes[i], least_step(layout.out.axes[i]));
+  layout.repeat_dim = best_dim;
+  layout.repeat_step = best_step;
+}
+
+// How many words of one bank a warp's first gather asks for: 1 is free of conflicts.
+int gather_conflicts(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  const auto element = static_cast<int>(p.element_bytes);
+  const int word = staged_word(element), per_word = word / element, banks = 128 / word;
+  int64_t run = 1;
+  for (int i = 0; i < layout.out.chain_count; ++i) run *= repeated_extent(layout, tile, layout.out.chain[i]);
+  const int64_t words = ceil_div(run, per_word);
+  int count[32] = {}, most = 0;
+  int32_t seen[32];
+  for (int lane = 0; lane < banks; ++lane) {
+    int64_t rest = lane % words * per_word, index = lane / words;
+    int64_t address = 0;
+    for (int i = 0; i < layout.out.chain_count; ++i) {
+      const int d = layout.out.chain[i], extent = repeated_extent(layout, tile, d);
+      address += rest % extent * layout.shared_stride[d];
+      rest /= extent;
+    }
+    for (int i = 0; i < layout.out.axis_count; ++i) {
+      const int d = layout.out.axes[i], extent = repeated_extent(layout, tile, d);
+      address += index % extent * layout.shared_stride[d];
+      index /= extent;
+    }
+    const auto at = static_cast<int32_t>(address);
+    seen[lane] = (layout.padded ? staged_padded(at, element) : at) / word;
+    bool again = false;  // a word that another lane reads too costs nothing
+    for (int other = 0; other < lane; ++other) again |= seen[other] == seen[lane];
+    if (!again) most = std::max(most, ++count[seen[lane] % banks]);
+  }
+  return most;
+}
+
 }  // namespace
 
 int input_dense_dim(const Problem& p) {
@@ -116,46 +249,23 @@ int input_dense_dim(const Problem& p) {
 }
 
 StagedLayout staged_layout(const Problem& p, const int32_t* tile) {
-  StagedLayout layout;
-  layout.fits = true;
-  layout.in = side_of(p, input_order(p, tile), &Dim::in_stride, tile, layout.fits);
-  layout.out = side_of(p, output_order(p, tile), &Dim::out_stride, tile, layout.fits);
+  StagedLayout layout = staged_sides(p, tile);
   if (!layout.fits) return layout;
-
-  for (int d = 0; d < p.rank; ++d) {
-    if (p.dims[d].extent % tile[d] == 0) continue;
-    if (layout.in_cut < 0) {
-      layout.in_cut = d;
-    } else if (layout.out_cut < 0) {
-      layout.out_cut = d;
-    } else {
-      layout.fits = false;
-      return layout;
+  StagedLayout best;
+  double best_cost = -1;
+  for (const bool padded : {false, true}) {
+    for (int spread = 0; spread < (layout.in.axis_count > 0 ? 8 : 1); ++spread) {
+      layout.padded = padded;
+      place(p, tile, spread, layout);
+      choose_repeat(p, tile, layout);
+      const int conflicts = gather_conflicts(p, layout, tile);
+      const double cost = gather_cost(p, layout, tile, conflicts);
+      if (best_cost < 0 || cost < best_cost) best = layout, best_cost = cost;
+      if (conflicts == 1) break;
     }
+    if (best_cost == gather_cost(p, best, tile, 1)) break;
   }
-  int64_t step = p.element_bytes;
-  for (int i = 0; i < layout.in.chain_count; ++i) {
-    const int d = layout.in.chain[i];
-    layout.shared_stride[d] = static_cast<int32_t>(step);
-    step *= tile[d];
-  }
-  // Runs start at the input's residue modulo 16 and are widened to whole granules, which must not meet.
-  for (int i = 0; i < layout.in.axis_count; ++i) {
-    const int d = layout.in.axes[i];
-    const int64_t residue = p.dims[d].in_stride % kVector;
-    const bool aligned = residue == 0 && step % kVector == 0 && p.in_address % kVector == 0;
-    const int64_t least = aligned ? step : step + kVector - 1;
-    const int64_t stride = round_up(std::max<int64_t>(least - residue, 0), kVector) + residue;
-    layout.shared_stride[d] = static_cast<int32_t>(stride);
-    step = stride * (tile[d] - 1) + step;
-  }
-  const int64_t total = round_up(step + 2 * kVector, kVector);
-  if (total > INT32_MAX / 2) {
-    layout.fits = false;
-    return layout;
-  }
-  layout.shared_bytes = staged_padded(static_cast<int32_t>(total), static_cast<int>(p.element_bytes)) + 16;
-  return layout;
+  return best;
 }
 
 StagedTile choose_staged_tile(const Problem& p, int64_t bytes, int64_t bytes_most) {
@@ -180,7 +290,9 @@ StagedTile choose_staged_tile(const Problem& p, int64_t bytes, int64_t bytes_mos
           volume *= tile[d];
         }
       }
-      const StagedLayout layout = staged_layout(p, tile);
+      StagedLayout layout = staged_sides(p, tile);
+      if (!layout.fits) continue;
+      place(p, tile, 0, layout);
       if (!layout.fits || layout.shared_bytes > bytes_most * 5 / 4) continue;
       const double value = score(p, layout, tile, volume, bytes);
       if (value > best_score) {

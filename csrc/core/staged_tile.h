@@ -39,10 +39,17 @@ struct StagedLayout {
   int in_cut = -1;   // dim whose last tile is shorter, or -1; there are at most two
   int out_cut = -1;
   int32_t shared_stride[kMaxDims];  // bytes, before padding; only for dims of the tile
-  int shared_bytes = 0;             // after padding, whatever the input's alignment
-  bool fits = false;                // within the limits above
+  // The gather is the same `repeat_step` indices further along `repeat_dim`, only shifted in both memories: a
+  // thread finds the coordinates of a word once and then repeats. `repeat_dim` is the last of the output's run
+  // or one of the output's axes.
+  int repeat_dim = -1;
+  int repeat_step = 1;
+  bool padded = false;    // see staged_padded()
+  int shared_bytes = 0;   // after padding, whatever the input's alignment
+  bool fits = false;      // within the limits above
 };
 
+// The layout of a tile with the cheapest gather that was found.
 StagedLayout staged_layout(const Problem& problem, const int32_t* tile);
 
 // Address in fast memory after padding: every 128 bytes move one word (4 bytes, or an element if wider) along,
@@ -50,5 +57,10 @@ StagedLayout staged_layout(const Problem& problem, const int32_t* tile);
 TX_HOST_DEVICE constexpr int32_t staged_padded(int32_t address, int element_bytes) {
   return address + (address >> 7) * (element_bytes > 4 ? element_bytes : 4);
 }
+
+// Bytes that a thread gathers at once.
+TX_HOST_DEVICE constexpr int staged_word(int element_bytes) { return element_bytes > 4 ? element_bytes : 4; }
+
+inline constexpr int kStagedThreads = 256;
 
 }  // namespace tx

@@ -47,10 +47,10 @@ constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
 }
 
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
-    {1, 16, 256, 32, 16, 3, 4},
-    {2, 32, 256, 32, 16, 3, 4},
-    {4, 32, 320, 32, 12, 5, 4},
-    {8, 64, 384, 32, 16, 4, 2},
+    {1, 16, 256, 32, 16, 3, 2},
+    {2, 32, 320, 32, 16, 2, 4},
+    {4, 32, 256, 32, 16, 4, 4},
+    {8, 32, 320, 32, 8, 8, 4},
 };
 
 // Staged tiles: bytes of a tile (several blocks share an SM's memory, and small problems need many blocks).

@@ -52,6 +52,12 @@ __device__ __forceinline__ uint4 load_keep(const uint8_t* p, uint64_t policy) {
   return v;
 }
 
+__device__ __forceinline__ uint4 load_256(const uint8_t* p) {
+  uint4 v;
+  asm volatile("ld.global.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+
 // Stores that leave L1 alone.
 __device__ __forceinline__ void store_past_l1(uint8_t* p, uint4 v) {
   asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),

@@ -8,17 +8,15 @@
 //   shared   A byte at global address a lies at a shared address congruent to a modulo 16: strides between runs
 //            keep the input's residue, so alignment needs no shifting. On top of that every 128 bytes are moved
 //            one word along (staged_padded()), which spreads the power-of-two strides of the gather over the banks.
-//   output   A word (4 bytes, or an element if wider) is aligned in global memory. A thread finds the coordinates
-//            of the word's first element by multiplication, then steps from element to element. Words that stick
-//            out of a run are written element by element.
+//   output   A word (4 bytes, or an element if wider) is aligned in global memory. A thread finds where the
+//            elements of a word lie by division, once; then it repeats: along one dim of the tile the same pattern
+//            comes again, shifted by constants in both memories. Words that stick out of a run go by elements.
 #pragma once
 
 #include "cuda/access.cuh"
 #include "cuda/params.h"
 
 namespace tx::cuda {
-
-inline constexpr int kStagedThreads = 256;
 
 template <int E, int kChain>
 __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_constant__ StagedParams p) {
@@ -78,10 +76,10 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (to[b] < 0) continue;
-      uint8_t* at = shared + staged_padded(to[b], E);
-      if constexpr (E == 16) {
+      uint8_t* at = shared + (p.padded ? staged_padded(to[b], E) : to[b]);
+      if (E == 16 || !p.padded) {
         *reinterpret_cast<uint4*>(at) = v[b];
-      } else if constexpr (E == 8) {
+      } else if (E == 8) {
         reinterpret_cast<uint2*>(at)[0] = make_uint2(v[b].x, v[b].y);
         reinterpret_cast<uint2*>(at)[1] = make_uint2(v[b].z, v[b].w);
       } else {
@@ -94,80 +92,99 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
   }
   __syncthreads();
 
-  constexpr int kWord = E > 4 ? E : 4;
+  constexpr int kWord = staged_word(E);
   constexpr int kPerWord = kWord / E;
   const int run_elements = p.out_prefix * limit(p.out_last_cut, p.out_last);
-  const int words = p.out_run_count * p.out_words.divisor;
-  for (int i = threadIdx.x; i < words; i += kStagedThreads) {
-    const QuotRem word = p.out_words.divmod(i);
+  const int slots = p.out_run_count * p.out_words.divisor;
+  for (int slot = threadIdx.x; slot < slots; slot += kStagedThreads) {
+    const QuotRem word = p.out_words.divmod(slot);
     uint32_t run = word.quot;
     uint8_t* to = out;
     int base = residue;
     bool inside = true;
+    int repeats = 0;
     for (int d = 0; d < p.out_axis_count; ++d) {
       const StagedAxis& axis = p.out_axes[d];
       const QuotRem c = axis.extent.divmod(run);
       run = c.quot;
       to += c.rem * axis.stride;
       base += static_cast<int>(c.rem) * axis.shared_stride;
-      inside &= static_cast<int>(c.rem) < limit(axis.cut, axis.extent.divisor);
+      if (d == p.repeat_axis) {
+        repeats = (limit(p.repeat_cut, p.repeat_extent) - static_cast<int>(c.rem) + p.repeat_step - 1) / p.repeat_step;
+      } else {
+        inside &= static_cast<int>(c.rem) < limit(axis.cut, axis.extent.divisor);
+      }
     }
-    // Elements of the run that lie in this word: the first may stick out in front, the last behind.
+    if (!inside) continue;
+    // The word's elements are [first, first + kPerWord) of the run. Lined up with the output's words, the first
+    // may begin before the run: then it belongs to the repeat before.
     const int lead = kPerWord == 1 ? 0 : static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kWord - 1)) / E;
     const int first = static_cast<int>(word.rem) * kPerWord - lead;
-    if (!inside || first >= run_elements) continue;
-    uint8_t* const address = to + first * E;
-
-    // Coordinates of the first element inside the run.
-    uint32_t rest = kPerWord == 1 ? first : max(first, 0);
-    int c[kChain];
-    int from = base;
+    to += first * E;
+    int from[kPerWord];
 #pragma unroll
-    for (int d = 0; d < kChain; ++d) {
-      if (d + 1 < kChain) {
-        const QuotRem at = p.chain[d].extent.divmod(rest);
-        c[d] = at.rem;
-        rest = at.quot;
-      } else {
-        c[d] = rest;
+    for (int e = 0; e < kPerWord; ++e) {
+      const bool before = kPerWord > 1 && first + e < 0;
+      auto rest = static_cast<uint32_t>(before ? first + e + p.repeat_elements : first + e);
+      int at = base;
+#pragma unroll
+      for (int d = 0; d < kChain; ++d) {
+        if (d + 1 < kChain) {
+          const QuotRem c = p.chain[d].extent.divmod(rest);
+          at += static_cast<int>(c.rem) * p.chain[d].shared_stride;
+          rest = c.quot;
+        } else {
+          at += static_cast<int>(rest) * p.chain[d].shared_stride;
+        }
       }
-      from += c[d] * p.chain[d].shared_stride;
+      from[e] = (p.padded ? staged_padded(at, E) : at) - (before ? p.repeat_shared : 0);
     }
-    if constexpr (kPerWord == 1) {
-      const Element v = *reinterpret_cast<const Element*>(shared + staged_padded(from, E));
-      *reinterpret_cast<Element*>(address) = v;
-    } else {
-      const int skip = first < 0 ? -first : 0;
-      const int count = min(kPerWord, run_elements - first);
-      uint32_t packed = 0;
+    // Repeats [begin, end) hold the whole word.
+    int begin = 0, end = repeats;
+    if (p.repeat_axis < 0) {
+      begin = first < 0 ? 1 : 0;
+      const int room = run_elements - kPerWord - first;
+      end = room < 0 ? 0 : room / p.repeat_elements + 1;
+    } else if (first < 0 || first + kPerWord > run_elements) {
+      end = 0;
+    }
+    if constexpr (kPerWord > 1) {
+      // Words that stick out of the run go element by element.
+      const auto store_part = [&](int repeat) {
 #pragma unroll
-      for (int e = 0; e < kPerWord; ++e) {
-        if (e >= skip && e < count) {
-          packed |= static_cast<uint32_t>(*reinterpret_cast<const Element*>(shared + staged_padded(from, E)))
-                    << (8 * E * e);
-          from += p.chain[0].shared_stride;
-          if constexpr (kChain > 1) {
-            if (++c[0] == static_cast<int>(p.chain[0].extent.divisor)) {
-              c[0] = 0;
-              from += p.chain[1].shared_stride - static_cast<int>(p.chain[0].extent.divisor) * p.chain[0].shared_stride;
-              if constexpr (kChain > 2) {
-                if (++c[1] == static_cast<int>(p.chain[1].extent.divisor)) {
-                  c[1] = 0;
-                  from += p.chain[2].shared_stride -
-                          static_cast<int>(p.chain[1].extent.divisor) * p.chain[1].shared_stride;
-                }
-              }
-            }
+        for (int e = 0; e < kPerWord; ++e) {
+          const int index = first + e + repeat * p.repeat_elements;
+          if (index >= 0 && index < run_elements) {
+            reinterpret_cast<Element*>(to + repeat * p.repeat_out)[e] =
+                *reinterpret_cast<const Element*>(shared + from[e] + repeat * p.repeat_shared);
           }
         }
+      };
+      if (p.repeat_axis < 0) {
+        if (begin > 0) store_part(0);
+        if (end >= begin) store_part(end);
+      } else if (end == 0) {
+        for (int r = 0; r < repeats; ++r) store_part(r);
       }
-      if (skip == 0 && count == kPerWord) {
-        *reinterpret_cast<uint32_t*>(address) = packed;
+    }
+    to += begin * p.repeat_out;
+#pragma unroll
+    for (int e = 0; e < kPerWord; ++e) from[e] += begin * p.repeat_shared;
+#pragma unroll 4
+    for (int r = begin; r < end; ++r) {
+      if constexpr (kPerWord == 1) {
+        *reinterpret_cast<Element*>(to) = *reinterpret_cast<const Element*>(shared + from[0]);
       } else {
-        for (int e = skip; e < count; ++e) {
-          *reinterpret_cast<Element*>(address + e * E) = static_cast<Element>(packed >> (8 * E * e));
+        uint32_t packed = *reinterpret_cast<const Element*>(shared + from[0]);
+#pragma unroll
+        for (int e = 1; e < kPerWord; ++e) {
+          packed |= static_cast<uint32_t>(*reinterpret_cast<const Element*>(shared + from[e])) << (8 * E * e);
         }
+        *reinterpret_cast<uint32_t*>(to) = packed;
       }
+      to += p.repeat_out;
+#pragma unroll
+      for (int e = 0; e < kPerWord; ++e) from[e] += p.repeat_shared;
     }
   }
 }

@@ -16,11 +16,12 @@
 namespace tx::cuda {
 
 // InBytes x OutBytes: length of the tile's piece of an input row and of an output row, in bytes.
-template <int Element, int InBytes, int OutBytes, int Threads, int MinBlocks>
+template <int Element, int InBytes, int OutBytes, int Threads, int MinBlocks, int Keep = 1>
 struct TileConfig {
   static constexpr int kElement = Element;
   static constexpr int kThreads = Threads;
   static constexpr int kMinBlocks = MinBlocks;
+  static constexpr int kKeep = Keep;
   static constexpr int kV = kVector / Element;
   static constexpr int kRows = OutBytes / Element;  // input rows
   static constexpr int kCols = InBytes / Element;   // input columns
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks) tile_kernel(const 
       if (block_row * V < rows && block_col * V < cols) {
         const uint8_t* from = in + block_row * V * p.in_pitch + block_col * kVector;
 #pragma unroll
-        for (int k = 0; k < V; ++k) v[u][k] = load_keep(from + k * p.in_pitch, keep);
+        for (int k = 0; k < V; ++k) v[u][k] = C::kKeep == 1 ? load_keep(from + k * p.in_pitch, keep) : C::kKeep == 2 ? load_256(from + k * p.in_pitch) : *reinterpret_cast<const uint4*>(from + k * p.in_pitch);
       }
     }
 #pragma unroll

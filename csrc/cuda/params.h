@@ -61,15 +61,23 @@ struct StagedParams {
   FastDiv in_pieces;         // 16-byte pieces that a run can touch
   int32_t in_axis_count;
   StagedAxis in_axes[kMaxStagedAxes];
-  // Output side.
+  // Output side: the words of one repeat, then how a word moves from one repeat to the next.
   int32_t out_prefix;        // elements in one step of the run's last dim
   int32_t out_last;
   Cut out_last_cut;
-  int32_t out_run_count;
-  FastDiv out_words;         // words that a run can touch
+  int32_t out_run_count;     // runs of one repeat
+  FastDiv out_words;         // words that a run can touch in one repeat
   StagedAxis chain[kMaxStagedChain];
   int32_t out_axis_count;
-  StagedAxis out_axes[kMaxStagedAxes];
+  StagedAxis out_axes[kMaxStagedAxes];  // extents of one repeat
+  int32_t repeat_axis;       // entry of out_axes that repeats, or -1: the run's last dim does
+  int32_t repeat_step;       // indices of that dim
+  int32_t repeat_extent;     // of the tile along that dim
+  Cut repeat_cut;
+  int32_t repeat_elements;   // of the run; 0 when an axis repeats
+  int32_t repeat_shared;     // bytes, after padding
+  int64_t repeat_out;        // bytes
+  bool padded;
 };
 
 struct CopyParams {

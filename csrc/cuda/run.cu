@@ -144,7 +144,7 @@ StridedParams strided_params(const Plan& plan, const uint8_t* in, uint8_t* out) 
 StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
   const int32_t* tile = plan.tile;
-  const StagedLayout layout = staged_layout(p, tile);
+  const StagedLayout& layout = plan.layout;
   const auto cut = [&](int d) { return d == layout.in_cut ? Cut::kIn : d == layout.out_cut ? Cut::kOut : Cut::kNone; };
   StagedParams s;
   s.in = in;
@@ -160,49 +160,65 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
     s.grid.dims[s.grid.count++] = {FastDiv(tiles), p.dims[d].in_stride * tile[d], p.dims[d].out_stride * tile[d]};
   }
 
-  const auto axes = [&](const StagedSide& side, int64_t Dim::* stride, StagedAxis* to) {
-    int64_t runs = 1;
-    for (int i = 0; i < side.axis_count; ++i) {
-      const int d = side.axes[i];
-      to[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].*stride};
-      runs *= tile[d];
-    }
-    return static_cast<int32_t>(runs);
-  };
   const auto prefix = [&](const StagedSide& side) {
     int64_t elements = 1;
     for (int i = 0; i + 1 < side.chain_count; ++i) elements *= tile[side.chain[i]];
-    return elements;
+    return static_cast<int32_t>(elements);
   };
-  constexpr int64_t kWord = 4;
+  const auto element = static_cast<int32_t>(p.element_bytes);
 
   const int in_last = layout.in.chain[layout.in.chain_count - 1];
-  s.in_prefix_bytes = static_cast<int32_t>(prefix(layout.in) * p.element_bytes);
+  s.in_prefix_bytes = prefix(layout.in) * element;
   s.in_last = tile[in_last];
   s.in_last_cut = cut(in_last);
   s.in_axis_count = layout.in.axis_count;
-  s.in_run_count = axes(layout.in, &Dim::in_stride, s.in_axes);
+  s.in_run_count = 1;
+  for (int i = 0; i < layout.in.axis_count; ++i) {
+    const int d = layout.in.axes[i];
+    s.in_axes[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].in_stride};
+    s.in_run_count *= tile[d];
+  }
   // A run can start anywhere in its first granule: at worst on the granule's last element.
-  s.in_pieces = FastDiv(ceil_div(int64_t{s.in_prefix_bytes} * s.in_last + kVector - p.element_bytes, kVector));
+  s.in_pieces = FastDiv(ceil_div(int64_t{s.in_prefix_bytes} * s.in_last + kVector - element, kVector));
 
   const int out_last = layout.out.chain[layout.out.chain_count - 1];
-  s.out_prefix = static_cast<int32_t>(prefix(layout.out));
+  const int repeat = layout.repeat_dim;
+  s.out_prefix = prefix(layout.out);
   s.out_last = tile[out_last];
   s.out_last_cut = cut(out_last);
   s.out_axis_count = layout.out.axis_count;
-  s.out_run_count = axes(layout.out, &Dim::out_stride, s.out_axes);
-  const int64_t word = std::max(kWord, p.element_bytes);
-  s.out_words = FastDiv(ceil_div(int64_t{s.out_prefix} * s.out_last * p.element_bytes + word - p.element_bytes, word));
+  s.out_run_count = 1;
+  s.repeat_axis = -1;
+  for (int i = 0; i < layout.out.axis_count; ++i) {
+    const int d = layout.out.axes[i];
+    const int extent = d == repeat ? layout.repeat_step : tile[d];
+    s.out_axes[i] = {FastDiv(extent), layout.shared_stride[d], cut(d), p.dims[d].out_stride};
+    s.out_run_count *= extent;
+    if (d == repeat) s.repeat_axis = i;
+  }
   for (int i = 0; i < kMaxStagedChain; ++i) {
     const int d = layout.out.chain[std::min(i, layout.out.chain_count - 1)];
     s.chain[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].out_stride};
   }
+  s.repeat_step = layout.repeat_step;
+  s.repeat_extent = tile[repeat];
+  s.repeat_cut = cut(repeat);
+  s.repeat_elements = s.repeat_axis < 0 ? s.out_prefix * layout.repeat_step : 0;
+  s.repeat_out = p.dims[repeat].out_stride * layout.repeat_step;
+  const int32_t shift = layout.shared_stride[repeat] * layout.repeat_step;
+  s.padded = layout.padded;
+  s.repeat_shared = layout.padded ? staged_padded(shift, element) : shift;
+  // A repeat of the run itself is whole words; a whole run may begin and end inside one.
+  const int64_t word = staged_word(element);
+  const int64_t run = s.repeat_axis < 0 ? int64_t{s.repeat_elements} * element
+                                        : int64_t{s.out_prefix} * s.out_last * element + word - element;
+  s.out_words = FastDiv(ceil_div(run, word));
   return s;
 }
 
 template <int E>
 cudaError_t run_staged(const Launch& l, const StagedParams& params) {
-  switch (staged_layout(l.plan.problem, l.plan.tile).out.chain_count) {
+  switch (l.plan.layout.out.chain_count) {
     case 1:
       return launch<staged_kernel<E, 1>>(l, params);
     case 2:

@@ -45,48 +45,73 @@ auto& permute_into_op() {
   return op;
 }
 
-// Differs from a torch-generated node only in being written by hand: one gradient in, one out.
-struct UnaryBackward : torch::autograd::Node {
-  virtual Tensor backward(const Tensor& grad) const = 0;
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::PackedArgs;
+using torch::dynamo::autograd::SwapSavedVariables;
+
+// A node of one gradient in and one out. `Rule` holds the forward's dims, applies them to a gradient, and packs
+// itself as one IValue for compiled autograd.
+template <class Rule>
+struct UnaryBackward final : torch::autograd::Node {
+  explicit UnaryBackward(Rule rule) : rule(std::move(rule)) {}
+
+  std::string name() const override { return Rule::kName; }
 
   variable_list apply(variable_list&& grads) override {
     variable_list result(1);
-    if (grads[0].defined() && task_should_compute_output(0)) result[0] = backward(grads[0]);
+    if (grads[0].defined() && task_should_compute_output(0)) result[0] = rule(grads[0]);
     return result;
   }
-  variable_list apply_with_saved(const variable_list& grads, torch::dynamo::autograd::SwapSavedVariables&) override {
-    return apply(variable_list(grads));
+
+  void compiled_args(CompiledNodeArgs& args) const override { args.collect(rule.dims); }
+
+  // Compiled autograd traces with gradients of no particular shape, so the op must not run here: a call to a
+  // function goes into the graph instead, as torch's own CppNode does.
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& saved) override {
+    PackedArgs packed;
+    packed.pack(rule.dims);
+    const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
+    const auto backward = [](const variable_list& inputs, const std::vector<at::IValue>& values) -> variable_list {
+      PackedArgs unpack(values);
+      const Rule rule{unpack.unpack<std::vector<int64_t>>()};
+      return {inputs[0].defined() ? rule(inputs[0]) : Tensor()};
+    };
+    const std::string function =
+        compiler->bind_function(saved.get_py_compiler(), name(), backward,
+                                {at::ListType::create(at::IntType::get())}, /*is_custom_function=*/false,
+                                /*is_traceable=*/true);
+    const auto metadata = torch::dynamo::autograd::IValuePacker<
+        std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+        torch::dynamo::autograd::get_input_metadata(next_edges()));
+    return compiler->call_function(saved.get_py_compiler(), "apply_functional", function, grads, packed.vec(),
+                                   metadata);
   }
+
+  Rule rule;
 };
 
-struct TransposeBackward final : UnaryBackward {
-  TransposeBackward(int64_t dim0, int64_t dim1) : dim0(dim0), dim1(dim1) {}
-  Tensor backward(const Tensor& grad) const override { return transpose_op().call(grad, dim0, dim1); }
-  std::string name() const override { return "TransposeBackward"; }
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
-    args.collect(dim0);
-    args.collect(dim1);
-  }
-  int64_t dim0, dim1;
+struct TransposeRule {
+  static constexpr const char* kName = "TransposeBackward";
+  Tensor operator()(const Tensor& grad) const { return transpose_op().call(grad, dims[0], dims[1]); }
+  std::vector<int64_t> dims;  // the two
 };
 
-struct PermuteBackward final : UnaryBackward {
-  explicit PermuteBackward(std::vector<int64_t> inverse) : inverse(std::move(inverse)) {}
-  Tensor backward(const Tensor& grad) const override { return permute_op().call(grad, inverse); }
-  std::string name() const override { return "PermuteBackward"; }
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override { args.collect(inverse); }
-  std::vector<int64_t> inverse;
+struct PermuteRule {
+  static constexpr const char* kName = "PermuteBackward";
+  Tensor operator()(const Tensor& grad) const { return permute_op().call(grad, dims); }
+  std::vector<int64_t> dims;  // the inverse permutation
 };
 
 // Node is held by shared_ptr up to some release of torch and by intrusive_ptr after it.
 using NodePtr = decltype(torch::autograd::Edge::function);
 
-template <class NodeType, class... Args>
-NodePtr make_node(Args&&... args) {
+template <class Rule>
+NodePtr make_node(Rule rule) {
+  using NodeType = UnaryBackward<Rule>;
   if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
-    return NodePtr(new NodeType(std::forward<Args>(args)...), [](auto* node) { deleteNode(node); });
+    return NodePtr(new NodeType(std::move(rule)), [](auto* node) { deleteNode(node); });
   } else {
-    return c10::make_intrusive<NodeType>(std::forward<Args>(args)...);
+    return c10::make_intrusive<NodeType>(std::move(rule));
   }
 }
 
@@ -114,7 +139,7 @@ Tensor transpose(c10::DispatchKeySet keys, const Tensor& self, int64_t dim0, int
   return differentiable(
       self, [&] { return transpose_op().redispatch(keys & c10::after_autograd_keyset, self, dim0, dim1); },
       [&](const Tensor& tangent) { return transpose_op().call(tangent, dim0, dim1); },
-      [&] { return make_node<TransposeBackward>(dim0, dim1); });
+      [&] { return make_node(TransposeRule{{dim0, dim1}}); });
 }
 
 std::vector<int64_t> inverse_of(const Tensor& self, IntArrayRef dims) {
@@ -128,7 +153,7 @@ Tensor permute(c10::DispatchKeySet keys, const Tensor& self, IntArrayRef dims) {
   return differentiable(
       self, [&] { return permute_op().redispatch(keys & c10::after_autograd_keyset, self, dims); },
       [&](const Tensor& tangent) { return permute_op().call(tangent, dims); },
-      [&] { return make_node<PermuteBackward>(inverse_of(self, dims)); });
+      [&] { return make_node(PermuteRule{inverse_of(self, dims)}); });
 }
 
 // Torch's rule for every out= function.
