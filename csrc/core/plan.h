@@ -12,6 +12,9 @@
 
 namespace tx {
 
+// Dims beyond a kernel's tile that a block's number is decoded into.
+inline constexpr int kMaxOuterDims = 8;
+
 enum class Backend : uint8_t { kCpu, kCuda };
 enum class Stores : uint8_t { kOrdinary, kStreaming };
 

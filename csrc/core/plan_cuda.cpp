@@ -2,8 +2,8 @@
 #include "core/plan_cuda.h"
 
 #include <algorithm>
-#include <numeric>
-#include <sstream>
+#include <iterator>
+#include <string>
 
 #include "core/int_math.h"
 #include "core/normalize.h"
@@ -14,10 +14,9 @@ namespace tx {
 namespace {
 
 constexpr int64_t kVector = 16;
-constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture
+constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
 constexpr int kSimpleThreads = 256;
 constexpr int64_t kRowsTileVectors = 1024;
-constexpr int kMostOuterDims = 8;
 
 int last(const Problem& p) { return p.rank - 1; }
 
@@ -77,23 +76,6 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
   return best;
 }
 
-void fill_simple(Plan& plan, int64_t blocks) {
-  plan.grid = blocks;
-  plan.block = kSimpleThreads;
-}
-
-void fill_tile(Plan& plan, const DeviceFacts& facts) {
-  const Problem& p = plan.problem;
-  const int col_dim = input_dense_dim(p);
-  plan.variant = choose_tile(p, col_dim, facts).variant;
-  const TileVariant& t = kTileVariants[plan.variant];
-  plan.tile[last(p)] = t.out_bytes / t.element_bytes;
-  plan.tile[col_dim] = t.in_bytes / t.element_bytes;
-  plan.grid = tile_count(p, plan.tile);
-  plan.block = t.threads;
-  plan.shared_bytes = t.in_bytes / t.element_bytes * t.out_bytes;
-}
-
 int unaligned_variant(int64_t element_bytes) {
   for (int v = 0; v < static_cast<int>(std::size(kUnalignedVariants)); ++v) {
     if (kUnalignedVariants[v].element_bytes == element_bytes) return v;
@@ -107,77 +89,168 @@ double unaligned_filled(const Problem& p) {
   return filled(p.dims[last(p)].extent, v.rows()) * filled(p.dims[input_dense_dim(p)].extent, v.cols());
 }
 
-void fill_unaligned(Plan& plan) {
-  const Problem& p = plan.problem;
-  plan.variant = unaligned_variant(p.element_bytes);
-  const UnalignedVariant& v = kUnalignedVariants[plan.variant];
-  const int row_dim = last(p), col_dim = input_dense_dim(p);
-  plan.tile[row_dim] = v.rows();
-  plan.tile[col_dim] = v.cols();
-  const int64_t bands = unaligned_bands(p.dims[row_dim].extent * p.element_bytes, v);
-  plan.grid = tile_count(p, plan.tile) / ceil_div(p.dims[row_dim].extent, v.rows()) * bands;
-  plan.block = v.warps * 32;
-  plan.shared_bytes = v.shared_bytes();
+// Each rule below returns why its kernel cannot run the problem, or fills the plan and returns nothing.
+using WhyNot = std::string;
+
+WhyNot needs_both_dense(const Problem& p) {
+  if (!output_is_dense(p)) return "it needs a dim that is contiguous in the output";
+  return input_dense_dim(p) >= 0 ? "" : "it needs a dim that is contiguous in the input";
 }
 
-void fill_rows(Plan& plan) {
+WhyNot needs_two_dense_dims(const Problem& p) {
+  WhyNot why_not = needs_both_dense(p);
+  if (why_not.empty() && input_dense_dim(p) == last(p)) why_not = "one dim is the innermost on both sides";
+  return why_not;
+}
+
+WhyNot needs_few_outer_dims(const Problem& p, int inside) {
+  if (p.rank - inside <= kMaxOuterDims) return "";
+  return "it decodes at most " + std::to_string(kMaxOuterDims) + " dims beyond its tile, and this problem has " +
+         std::to_string(p.rank - inside);
+}
+
+WhyNot fill_copy(Plan& plan) {
   const Problem& p = plan.problem;
+  if (!one_run(p)) return "it needs one run that is contiguous on both sides after normalising";
+  // One vector more than the bytes need: the output may start inside one.
+  plan.grid = ceil_div(element_count(p) * p.element_bytes + kVector, kVector * kSimpleThreads);
+  plan.block = kSimpleThreads;
+  return "";
+}
+
+WhyNot fill_rows(Plan& plan) {
+  const Problem& p = plan.problem;
+  if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
+    return "it needs an innermost dim that is contiguous on both sides";
+  }
   const int64_t run = p.dims[last(p)].extent;
   plan.tile[last(p)] = static_cast<int32_t>(std::min(run, kRowsTileVectors));
   if (p.rank > 1) {
     const int64_t fit = std::max<int64_t>(1, kRowsTileVectors / plan.tile[last(p)]);
     plan.tile[last(p) - 1] = static_cast<int32_t>(std::min(p.dims[last(p) - 1].extent, fit));
   }
-  fill_simple(plan, tile_count(p, plan.tile));
+  plan.grid = tile_count(p, plan.tile);
+  plan.block = kSimpleThreads;
+  return needs_few_outer_dims(p, 2);
 }
 
-void fill_staged(Plan& plan) {
+WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
+  const WhyNot why_not = needs_two_dense_dims(p);
+  if (!why_not.empty()) return why_not;
+  const int col_dim = input_dense_dim(p);
+  if (!tile_is_aligned(p, col_dim)) {
+    return "it needs addresses, pitches and both inner extents to be multiples of 16 bytes";
+  }
+  plan.variant = choose_tile(p, col_dim, facts).variant;
+  const TileVariant& t = kTileVariants[plan.variant];
+  plan.tile[last(p)] = t.out_bytes / t.element_bytes;
+  plan.tile[col_dim] = t.in_bytes / t.element_bytes;
+  plan.grid = tile_count(p, plan.tile);
+  plan.block = t.threads;
+  plan.shared_bytes = t.in_bytes / t.element_bytes * t.out_bytes;
+  return needs_few_outer_dims(p, 2);
+}
+
+WhyNot fill_unaligned(Plan& plan) {
+  const Problem& p = plan.problem;
+  const WhyNot why_not = needs_two_dense_dims(p);
+  if (!why_not.empty()) return why_not;
+  plan.variant = unaligned_variant(p.element_bytes);
+  if (plan.variant < 0) return "it has no variant for 16-byte elements, which are always aligned";
+  const UnalignedVariant& v = kUnalignedVariants[plan.variant];
+  const int row_dim = last(p);
+  if (p.dims[row_dim].extent < kVector / p.element_bytes) {
+    return "it needs at least " + std::to_string(kVector / p.element_bytes) + " elements along an output row, got " +
+           std::to_string(p.dims[row_dim].extent);
+  }
+  plan.tile[row_dim] = v.rows();
+  plan.tile[input_dense_dim(p)] = v.cols();
+  const int64_t bands = unaligned_bands(p.dims[row_dim].extent * p.element_bytes, v);
+  plan.grid = tile_count(p, plan.tile) / ceil_div(p.dims[row_dim].extent, v.rows()) * bands;
+  plan.block = v.warps * 32;
+  plan.shared_bytes = v.shared_bytes();
+  return needs_few_outer_dims(p, 2);
+}
+
+WhyNot fill_staged(Plan& plan) {
+  const Problem& p = plan.problem;
+  const WhyNot why_not = needs_both_dense(p);
+  if (!why_not.empty()) return why_not;
   const StagedTile tile = choose_staged_tile(p, kStagedTileBytes, kStagedTileBytesMost);
+  if (!tile.why_not.empty()) return tile.why_not;
   std::copy(tile.extent, tile.extent + p.rank, plan.tile);
+  plan.layout = staged_layout(p, plan.tile);
   plan.grid = tile_count(p, plan.tile);
   plan.block = kStagedThreads;
-  plan.layout = staged_layout(p, plan.tile);
   plan.shared_bytes = plan.layout.shared_bytes;
+  const int dims_of_tiles =
+      static_cast<int>(std::count_if(p.dims, p.dims + p.rank, [&, d = 0](const Dim& dim) mutable {
+        return plan.tile[d++] < dim.extent;
+      }));
+  return needs_few_outer_dims(p, p.rank - dims_of_tiles);
 }
 
-void fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
+WhyNot fill_strided(Plan& plan) {
+  // Beyond the grid's limit its threads loop.
+  plan.grid = std::min(ceil_div(element_count(plan.problem), kSimpleThreads), kMostBlocks);
+  plan.block = kSimpleThreads;
+  return "";
+}
+
+WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   plan.kernel = kernel;
+  plan.variant = plan.block = plan.shared_bytes = 0;
+  plan.grid = 0;
   std::fill(plan.tile, plan.tile + p.rank, 1);
-  switch (kernel) {
-    case Kernel::kNone:
-      return;
-    case Kernel::kTileUnaligned:
-      return fill_unaligned(plan);
-    case Kernel::kCopy:
-      // One vector more than the bytes need: the output may start inside one.
-      return fill_simple(plan, ceil_div(element_count(p) * p.element_bytes + kVector, kVector * kSimpleThreads));
-    case Kernel::kRows:
-      return fill_rows(plan);
-    case Kernel::kTile:
-      return fill_tile(plan, facts);
-    case Kernel::kStaged:
-      return fill_staged(plan);
-    case Kernel::kStrided:
-      return fill_simple(plan, ceil_div(element_count(p), kSimpleThreads));
+  const bool empty = p.rank > 0 && p.dims[0].extent == 0;
+  if (kernel == Kernel::kNone) return empty ? "" : "it moves nothing, and this problem has elements";
+  if (empty) return "this problem has no elements";
+  const WhyNot why_not = [&]() -> WhyNot {
+    switch (kernel) {
+      case Kernel::kCopy:
+        return fill_copy(plan);
+      case Kernel::kRows:
+        return fill_rows(plan);
+      case Kernel::kTile:
+        return fill_tile(plan, facts);
+      case Kernel::kTileUnaligned:
+        return fill_unaligned(plan);
+      case Kernel::kStaged:
+        return fill_staged(plan);
+      case Kernel::kStrided:
+        return fill_strided(plan);
+      case Kernel::kNone:
+        break;
+    }
+    return "there is no such kernel";
+  }();
+  if (!why_not.empty()) return why_not;
+  if (plan.grid > kMostBlocks) return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
+  if (plan.shared_bytes > facts.shared_per_block) {
+    return "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory a block, and the device has " +
+           std::to_string(facts.shared_per_block);
   }
+  return "";
 }
 
-Kernel choose(const Problem& p, const DeviceFacts& facts) {
-  // Below these, half-empty tiles cost more than the staged kernel.
-  constexpr double kWorthTiling = 0.8, kWorthTilingUnaligned = 0.7;
-  constexpr int64_t kWorthMovingDirectly = 8;  // bytes a thread; narrower, the staged kernel's vectors win
-  if (p.rank > 0 && p.dims[0].extent == 0) return Kernel::kNone;
-  if (one_run(p)) return Kernel::kCopy;
-  const auto legal = [&](Kernel k) { return why_not_cuda(k, p, facts).empty(); };
-  const bool runs_stay_whole = legal(Kernel::kRows);
-  if (runs_stay_whole && p.element_bytes >= kWorthMovingDirectly) return Kernel::kRows;
-  if (legal(Kernel::kTile) && choose_tile(p, input_dense_dim(p), facts).filled >= kWorthTiling) return Kernel::kTile;
-  if (legal(Kernel::kTileUnaligned) && unaligned_filled(p) >= kWorthTilingUnaligned) return Kernel::kTileUnaligned;
-  if (legal(Kernel::kStaged)) return Kernel::kStaged;
-  if (runs_stay_whole) return Kernel::kRows;
-  return Kernel::kStrided;
+// Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged kernel, and
+// moving narrow elements one a thread costs more than staging them.
+bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
+  constexpr double kTileFilled = 0.8, kUnalignedFilled = 0.7;
+  constexpr int64_t kBytesMovedDirectly = 8;
+  switch (kernel) {
+    case Kernel::kRows:
+      return p.element_bytes >= kBytesMovedDirectly;
+    case Kernel::kTile:
+      return needs_two_dense_dims(p).empty() && choose_tile(p, input_dense_dim(p), facts).filled >= kTileFilled;
+    case Kernel::kTileUnaligned:
+      return needs_two_dense_dims(p).empty() && unaligned_variant(p.element_bytes) >= 0 &&
+             unaligned_filled(p) >= kUnalignedFilled;
+    default:
+      return true;
+  }
 }
 
 Plan start(const Problem& problem) {
@@ -187,65 +260,28 @@ Plan start(const Problem& problem) {
   return plan;
 }
 
-std::string outer_dims_rule(const Problem& p, int inside) {
-  if (p.rank - inside <= kMostOuterDims) return "";
-  std::ostringstream s;
-  s << "it decodes at most " << kMostOuterDims << " dims beyond its tile, and this problem has " << p.rank - inside;
-  return s.str();
-}
-
-std::string why_not_2d(const Problem& p) {
-  if (!output_is_dense(p)) return "it needs a dim that is contiguous in the output";
-  const int col_dim = input_dense_dim(p);
-  if (col_dim >= 0 && col_dim != last(p)) return "";
-  return "it needs a dim, other than the output's innermost, that is contiguous in the input";
-}
+// In order of preference. Strided can run anything.
+constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::kTile,
+                               Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
 
-std::string why_not_cuda(Kernel kernel, const Problem& p, const DeviceFacts&) {
-  const bool empty = p.rank > 0 && p.dims[0].extent == 0;
-  if (kernel == Kernel::kNone) return empty ? "" : "it moves nothing, and this problem has elements";
-  if (empty) return "this problem has no elements";
-  const int col_dim = input_dense_dim(p);
-  switch (kernel) {
-    case Kernel::kNone:
-    case Kernel::kStrided:
-      return "";
-    case Kernel::kCopy:
-      return one_run(p) ? "" : "it needs one run that is contiguous on both sides after normalising";
-    case Kernel::kRows:
-      if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
-        return "it needs one innermost dim that is contiguous on both sides";
-      }
-      return outer_dims_rule(p, 2);
-    case Kernel::kTile:
-      if (!why_not_2d(p).empty()) return why_not_2d(p);
-      if (!tile_is_aligned(p, col_dim)) {
-        return "it needs addresses, pitches and both inner extents to be multiples of 16 bytes";
-      }
-      return outer_dims_rule(p, 2);
-    case Kernel::kTileUnaligned:
-      if (!why_not_2d(p).empty()) return why_not_2d(p);
-      if (unaligned_variant(p.element_bytes) < 0) return "it has no variant for 16-byte elements";
-      if (p.dims[last(p)].extent < kVector / p.element_bytes) {
-        return "it needs at least " + std::to_string(kVector / p.element_bytes) + " elements along the output row, got " +
-               std::to_string(p.dims[last(p)].extent);
-      }
-      return outer_dims_rule(p, 2);
-    case Kernel::kStaged: {
-      if (!output_is_dense(p)) return "it needs a dim that is contiguous in the output";
-      if (col_dim < 0) return "it needs a dim that is contiguous in the input";
-      const StagedTile tile = choose_staged_tile(p, kStagedTileBytes, kStagedTileBytesMost);
-      return tile.why_not;
-    }
-  }
-  return "unknown kernel";
+std::string why_not_cuda(Kernel kernel, const Problem& normalised, const DeviceFacts& facts) {
+  Plan plan;
+  plan.problem = normalised;
+  return fill(plan, kernel, facts);
 }
 
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts) {
   Plan plan = start(problem);
-  fill(plan, choose(plan.problem, facts), facts);
+  if (fill(plan, Kernel::kNone, facts).empty()) return plan;
+  for (const bool only_if_worth : {true, false}) {
+    for (const Kernel k : kKernels) {
+      // Strided is the last resort: a kernel that is not worth it still beats it.
+      if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, facts))) continue;
+      if (fill(plan, k, facts).empty()) return plan;
+    }
+  }
   return plan;
 }
 
@@ -256,8 +292,7 @@ Plan plan_cuda_forced(const Problem& problem, const DeviceFacts& facts, Kernel k
 }
 
 const std::vector<Kernel>& kernels_cuda() {
-  static const std::vector<Kernel> kernels = {Kernel::kCopy,          Kernel::kRows,   Kernel::kTile,
-                                              Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
+  static const std::vector<Kernel> kernels(std::begin(kKernels), std::end(kKernels));
   return kernels;
 }
 

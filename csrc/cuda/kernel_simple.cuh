@@ -70,29 +70,31 @@ __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_const
   }
 }
 
-// Any strides: one element a thread, in output order. kWide: more than 2^31 elements, by 64-bit division; the
-// speed of that case is not a concern, its being right is.
+// Any strides: one element a thread, in output order. kWide: 2^31 elements or more, by 64-bit division, looping
+// where a grid cannot hold them; the speed of that case is not a concern, its being right is.
 template <int E, bool kWide>
 __global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_constant__ StridedParams p) {
-  int64_t rest = static_cast<int64_t>(blockIdx.x) * kSimpleThreads + threadIdx.x;
-  if (rest >= p.count) return;
-  const uint8_t* in = p.in;
-  uint8_t* out = p.out;
-  for (int d = 0; d < p.rank; ++d) {
-    const StridedDim& dim = p.dims[d];
-    int64_t at;
-    if constexpr (kWide) {
-      at = rest % dim.extent;
-      rest /= dim.extent;
-    } else {
-      const QuotRem c = dim.divide.divmod(static_cast<uint32_t>(rest));
-      at = c.rem;
-      rest = c.quot;
+  const int64_t step = kWide ? int64_t{gridDim.x} * kSimpleThreads : p.count;
+  for (int64_t i = int64_t{blockIdx.x} * kSimpleThreads + threadIdx.x; i < p.count; i += step) {
+    const uint8_t* in = p.in;
+    uint8_t* out = p.out;
+    int64_t rest = i;
+    for (int d = 0; d < p.rank; ++d) {
+      const StridedDim& dim = p.dims[d];
+      int64_t at;
+      if constexpr (kWide) {
+        at = rest % dim.extent;
+        rest /= dim.extent;
+      } else {
+        const QuotRem c = dim.divide.divmod(static_cast<uint32_t>(rest));
+        at = c.rem;
+        rest = c.quot;
+      }
+      in += at * dim.in_stride;
+      out += at * dim.out_stride;
     }
-    in += at * dim.in_stride;
-    out += at * dim.out_stride;
+    *reinterpret_cast<Word<E>*>(out) = *reinterpret_cast<const Word<E>*>(in);
   }
-  *reinterpret_cast<Word<E>*>(out) = *reinterpret_cast<const Word<E>*>(in);
 }
 
 }  // namespace tx::cuda

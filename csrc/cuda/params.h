@@ -4,13 +4,12 @@
 #include <cstdint>
 
 #include "core/int_math.h"
+#include "core/plan.h"
 #include "core/staged_tile.h"
 
 namespace tx::cuda {
 
-// Dims beyond a kernel's tile. Each block works on one index of each, decoded once from its block number.
-inline constexpr int kMaxOuterDims = 8;
-
+// One dim beyond a kernel's tile. Each block works on one index of each, decoded once from its block number.
 struct OuterDim {
   FastDiv extent;
   int64_t in_stride;

@@ -115,7 +115,7 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("extents", [](const Problem& p) { return field(p, &Dim::extent); })
       .def_property_readonly("in_strides", [](const Problem& p) { return field(p, &Dim::in_stride); })
       .def_property_readonly("out_strides", [](const Problem& p) { return field(p, &Dim::out_stride); })
-      .def("__eq__", [](const Problem& a, const Problem& b) { return a == b; })
+      .def("__eq__", [](const Problem& a, const Problem& b) { return a == b; }, py::is_operator())
       .def("__repr__", [](const Problem& p) { return "Problem(" + to_string(p) + ")"; });
 
   py::class_<Plan>(m, "Plan", "The kernel and parameters chosen for a problem. Fields that a backend lacks are 0 or ''.")
@@ -133,7 +133,7 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("stores",
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.stores) : ""; })
       .def_property_readonly("isa", [](const Plan& p) { return std::string(p.isa); })
-      .def("__eq__", [](const Plan& a, const Plan& b) { return a == b; })
+      .def("__eq__", [](const Plan& a, const Plan& b) { return a == b; }, py::is_operator())
       .def("__repr__", &repr<Plan>);
 
   py::class_<DeviceFacts>(m, "DeviceFacts", "What planning needs to know of a GPU; the defaults are an H200's.")
