@@ -62,7 +62,7 @@ def training_step(model: nn.Module, forward: Callable[[Tensor], Tensor]) -> Call
         gradients = torch.autograd.grad(loss, weights)
         with torch.no_grad():
             for weight, gradient in zip(weights, gradients, strict=True):
-                weight -= LEARNING_RATE * gradient
+                weight.sub_(LEARNING_RATE * gradient)
         return loss.detach()
 
     return step

@@ -54,7 +54,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.skipped and item.config.getoption("--no-skips"):
-        report.outcome, report.longrepr = "failed", f"--no-skips: {report.longrepr[2]}"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"--no-skips: {reason}"
     return report
 
 

@@ -45,7 +45,7 @@ def test_build_info() -> None:
     assert re.fullmatch(r"(GNU|Clang|AppleClang) [\d.]+", info["compiler"]), info["compiler"]
     if "cuda" in info["backends"]:
         assert info["backends"] == ["cpu", "cuda"]
-        assert info["cuda"].split(".")[0] == torch.version.cuda.split(".")[0]
+        assert torch.version.cuda is not None and info["cuda"].split(".")[0] == torch.version.cuda.split(".")[0]
         assert info["arch_list"] and all(re.fullmatch(r"\d{2,3}[af]?", a) for a in info["arch_list"]), info["arch_list"]
     else:
         assert info["backends"] == ["cpu"] and info["cuda"] is None and info["arch_list"] == []

@@ -44,7 +44,7 @@ def test_inductor_dynamic(device: str) -> None:
         y = compiled(x)
         assert torch.equal(y, (x * 2).t() + 1) and y.stride() == (shape[0], 1)
         y.sum().backward()
-        assert torch.equal(x.grad, torch.full_like(x, 2))
+        assert x.grad is not None and torch.equal(x.grad, torch.full_like(x, 2))
     stats = torch._dynamo.utils.counters["stats"]
     assert stats["unique_graphs"] == 1, dict(stats)
 
@@ -94,7 +94,8 @@ def test_compiled_training_step(device: str) -> None:
         x = torch.randn(shape, device=device)
         for fn in (compiled, twin):
             fn(x).square().sum().backward()
-        assert torch.equal(module.linear.weight.grad, twin.linear.weight.grad)
+        ours, theirs = module.linear.weight.grad, twin.linear.weight.grad
+        assert ours is not None and theirs is not None and torch.equal(ours, theirs)
 
 
 def test_vmap_and_grad_inside_compile(device: str) -> None:

@@ -235,10 +235,8 @@ def test_ranks(device: str, rng: random.Random) -> None:
             for _ in range(6):
                 check_permute(x, tuple(rng.sample(range(rank), rank)))
     for rank in (16, 33, 63, 64):
-        shape = [1] * rank
-        for at in rng.sample(range(rank), 5):
-            shape[at] = 3
-        x = make_strided(tuple(shape), "contiguous", torch.float64, device)
+        threes = rng.sample(range(rank), 5)
+        x = make_strided(tuple(3 if d in threes else 1 for d in range(rank)), "contiguous", torch.float64, device)
         check_transpose(x, 0, rank - 1)
         check_permute(x, tuple(range(rank))[::-1])
         check_permute(x, tuple(rng.sample(range(rank), rank)))
@@ -356,8 +354,8 @@ def test_memory_off_its_element_boundary() -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 x = torch.frombuffer(bytearray(raw.tobytes()), dtype=dtype, count=count, offset=offset).view(shape)
-            expected = raw[offset : offset + count * size].reshape(*shape, size)
-            expected = np.stack([expected[:, j] for j in range(shape[1])]).reshape(-1, size)
+            grid = raw[offset : offset + count * size].reshape(*shape, size)
+            expected = np.stack([grid[:, j] for j in range(shape[1])]).reshape(-1, size)
             out = tx.transpose(x)
             assert_bytes(gather(out), expected, f"{dtype} at byte {offset}")
             target = torch.frombuffer(bytearray(count * size + 16), dtype=dtype, count=count, offset=offset)
