@@ -328,13 +328,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of JSON Lines files")
     options = parser.parse_args(arguments)
-    old = options.readme.read_text()
+    old = options.readme.read_text(encoding="utf-8")
     new = render(old, load_all(options.results))
     if new == old:
         print(f"{options.readme} is up to date.")
         return 0
     if not options.check:
-        options.readme.write_text(new)
+        options.readme.write_text(new, encoding="utf-8")
         print(f"{options.readme} is rewritten.")
         return 0
     sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "README", "results", n=0))

@@ -81,7 +81,7 @@ def load(path: Path) -> list[Record]:
     """The records of a file, in its order; a line that is no record is an error that names it."""
     fields = {f.name for f in dataclasses.fields(Record)}
     records = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             values = json.loads(line)
             records.append(Record(**{name: value for name, value in values.items() if name in fields}))

@@ -1,0 +1,510 @@
+"""The benchmark program without its timings: selection, verification, statistics, files, and whole tiny runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from cases import BENCH_CASES, Case, make_input
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
+
+from benchmarks import __main__ as program  # noqa: E402
+from benchmarks import machine, measure, progress, providers, results, selection  # noqa: E402
+from benchmarks.measure import Effort  # noqa: E402
+from benchmarks.providers import PROVIDERS, Provider, Workload, swapped  # noqa: E402
+from benchmarks.results import Record  # noqa: E402
+
+TINY = (
+    Case("matrix", "5x7", (5, 7), (1, 0), (1, 4)),
+    Case("matrix", "7x5 transposed", (7, 5), (1, 0), (4,), "transposed"),
+    Case("nd", "3x4x5 -> 2,0,1", (3, 4, 5), (2, 0, 1), (4,)),
+    Case("call", "8x8", (8, 8), (1, 0), (4,)),
+)
+REQUIRED_FIELDS = {
+    *("machine", "torch", "cuda", "commit", "suite", "case", "shape", "dims", "dtype", "itemsize", "provider"),
+    *("median_s", "iqr_s", "gbps", "of_copy", "plan"),
+}
+
+
+def record(**values: object) -> Record:
+    """A record of a made-up machine."""
+    base = Record(
+        machine="some-gpu",
+        hardware="Some GPU",
+        device="cuda",
+        torch="2.11.0",
+        cuda="13.0",
+        commit="abc",
+        threads=4,
+        load=0.0,
+        suite="matrix",
+        case="64x64",
+        shape=[64, 64],
+        dims=[1, 0],
+        dtype="float32",
+        itemsize=4,
+        provider="tx",
+        cache="flushed",
+        status="ok",
+        median_s=1e-3,
+        iqr_s=1e-5,
+        repeats=9,
+        gbps=100.0,
+        of_copy=0.5,
+    )
+    return dataclasses.replace(base, **values)  # type: ignore[arg-type]
+
+
+# ---- statistics ----
+
+
+def test_quartile_range() -> None:
+    assert results.quartile_range([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
+    assert results.quartile_range([3.0]) == 0.0
+    samples = [random.random() for _ in range(101)]
+    ordered = sorted(samples)
+    assert results.quartile_range(samples) == pytest.approx(ordered[75] - ordered[25])
+
+
+def test_round_to_keeps_significant_digits() -> None:
+    assert results.round_to(1.23456789e-6) == 1.2346e-6
+    assert results.round_to(4321.98765, 3) == 4320.0
+
+
+@pytest.mark.parametrize(
+    ("round_s", "expected"),
+    [(0.1, 10), (1.0, 5), (1e-6, 50), (0.0, 50)],
+    ids=["fits", "minimum", "maximum", "too fast to see"],
+)
+def test_repeats_fill_the_budget_within_bounds(round_s: float, expected: int) -> None:
+    assert Effort(budget_s=1.0, min_repeats=5, max_repeats=50).repeats(round_s) == expected
+
+
+def test_ceiling_is_the_faster_copy() -> None:
+    rates = {"copy": 100.0, "tx_copy": 125.0, "aten": 25.0, "tx": 120.0}
+    found = results.with_ceiling([record(provider=n, gbps=r) for n, r in rates.items()], results.CEILINGS)
+    assert {r.provider: r.of_copy for r in found} == {"copy": 0.8, "tx_copy": 1.0, "aten": 0.2, "tx": 0.96}
+
+
+def test_no_ceiling_no_fraction() -> None:
+    refused = record(provider="copy", status="refused", gbps=None, of_copy=None)
+    found = results.with_ceiling([refused, record(of_copy=None)], results.CEILINGS)
+    assert [r.of_copy for r in found] == [None, None]
+
+
+def test_bytes_of_an_expanded_input_are_read_once() -> None:
+    x = torch.zeros(1, 6).expand(4, 6)
+    assert program.moved_bytes(x) == (6 + 24) * 4
+    assert program.moved_bytes(torch.zeros(4, 6)) == 2 * 24 * 4
+
+
+# ---- selection ----
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    keys = [(case.suite, case.name) for case in BENCH_CASES]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_full_gpu_run_is_every_case_in_every_width() -> None:
+    jobs = selection.select("cuda", full=True)
+    expected = {
+        (case.suite, case.name, size)
+        for case in BENCH_CASES
+        if case.suite not in ("cpu", "call")
+        for size in case.itemsizes
+    }
+    found = [(job.case.suite, job.case.name, job.dtype.itemsize) for job in jobs if not job.is_call]
+    assert set(found) == expected and len(found) == len(expected) > 300
+    assert {job.clock for job in jobs if job.is_call} == {"queued", "graph"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_quick_run_is_part_of_a_full_one(device: str) -> None:
+    quick, full = selection.select(device), selection.select(device, full=True)
+    assert set(quick) < set(full)
+    assert {job.case.suite for job in quick} == {job.case.suite for job in full}
+
+
+def test_filters_choose_from_all_cases() -> None:
+    jobs = selection.select("cuda", suites=["narrow"], substring="33", itemsizes=[2])
+    assert [(job.name, job.dtype_name) for job in jobs] == [("2000000x33", "bfloat16"), ("33x2000000", "bfloat16")]
+    jobs = selection.select("cuda", substring="8191x8193 sliced", dtypes=[torch.float16, torch.int8])
+    assert [job.dtype_name for job in jobs] == ["float16", "int8"]
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(ValueError, match=r"suites must be among matrix,.*; got squares"):
+        selection.select("cuda", suites=["squares"])
+    with pytest.raises(ValueError, match="got 'float33'"):
+        selection.named_dtype("float33")
+
+
+@pytest.mark.parametrize(("dims", "pair"), [((1, 0), (0, 1)), ((0, 2, 1), (1, 2)), ((2, 0, 1), None), ((0, 1), None)])
+def test_swapped(dims: tuple[int, ...], pair: tuple[int, int] | None) -> None:
+    assert swapped(dims) == pair
+
+
+# ---- verification ----
+
+
+def test_same_bytes_compares_bits() -> None:
+    payload = torch.tensor([0x7FC00001, 0x7FC00002], dtype=torch.int32).view(torch.float32)
+    assert measure.same_bytes(payload, payload.clone())
+    assert not measure.same_bytes(payload, payload.flip(0))
+    assert not measure.same_bytes(torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0]))
+    shifted = torch.arange(65, dtype=torch.uint8)[1:]  # no multiple of 8 bytes into its storage
+    assert measure.same_bytes(shifted, shifted.clone())
+    assert not measure.same_bytes(torch.zeros(3), torch.zeros(4))
+
+
+def correct(w: Workload) -> providers.Call:
+    return lambda: w.x.permute(w.dims).clone(memory_format=torch.contiguous_format)
+
+
+def idle(w: Workload) -> providers.Call:
+    """Leaves what an earlier call has written: right by accident, unless the output is poisoned first."""
+    w.out.copy_(w.x.permute(w.dims))
+    return lambda: w.out
+
+
+def alias(w: Workload) -> providers.Call:
+    return lambda: w.x.as_strided([w.x.shape[d] for d in w.dims], w.out.stride())
+
+
+def raising(w: Workload) -> providers.Call:
+    def call() -> torch.Tensor:
+        raise RuntimeError("rule, value, remedy\nand a long trace")
+
+    return call
+
+
+def strided(w: Workload) -> providers.Call:
+    return lambda: w.x.clone(memory_format=torch.contiguous_format).permute(w.dims)
+
+
+def reshaped(w: Workload) -> providers.Call:
+    right = correct(w)
+    return lambda: right().view(-1)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "status", "reason"),
+    [
+        (correct, "ok", ""),
+        (idle, "wrong", "bytes differ"),
+        (alias, "wrong", "is a view of the input"),
+        (strided, "wrong", "must be contiguous"),
+        (reshaped, "wrong", "must have shape"),
+        (raising, "refused", "RuntimeError: rule, value, remedy"),
+    ],
+)
+def test_only_right_bytes_are_timed(
+    prepare: Callable[[Workload], providers.Call], status: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def counting(w: Workload) -> providers.Call:
+        inner = prepare(w)
+
+        def call() -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return inner()
+
+        return call
+
+    monkeypatch.setitem(PROVIDERS, "someone", Provider("for this test", counting))
+    x = make_input(TINY[0], torch.float32)
+    outcome = measure.measure(Workload.of(x, (1, 0)), ["someone"], measure.host_clock, Effort(0.0, 3, 3))["someone"]
+    assert outcome.status == status
+    assert reason in outcome.reason and "\n" not in outcome.reason
+    assert len(outcome.samples) == (3 if status == "ok" else 0)
+    assert (calls > 1) == (status == "ok")
+
+
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if not name.startswith("compile")])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "expanded"])
+def test_providers_are_right(name: str, layout: str, device: str) -> None:
+    for case in TINY:
+        x = make_input(dataclasses.replace(case, layout=layout), torch.float32, device)
+        w = Workload.of(x, case.dims)
+        outcome = measure.verify(w, PROVIDERS[name], PROVIDERS[name].prepare(w), x.permute(case.dims).clone())
+        assert outcome.status == "ok", f"{case.name}: {outcome.reason}"
+        assert ("kernel=" in outcome.plan) == name.startswith("tx"), outcome.plan
+
+
+def test_the_baseline_of_a_column_major_input_is_an_alias() -> None:
+    w = Workload.of(make_input(TINY[1], torch.float32), (1, 0))
+    expected = w.x.t().clone(memory_format=torch.contiguous_format)
+    seen = {n: measure.verify(w, PROVIDERS[n], PROVIDERS[n].prepare(w), expected).alias for n in ("aten", "tx")}
+    assert seen == {"aten": True, "tx": False}
+
+
+def test_rounds_are_interleaved_and_rotate() -> None:
+    order: list[str] = []
+
+    def sampler(name: str) -> measure.Sample:
+        def sample() -> float:
+            order.append(name)
+            return float(len(order))
+
+        return sample
+
+    samples = measure.interleave({name: sampler(name) for name in "abc"}, Effort(0.0, 3, 3))
+    assert "".join(order) == "abcabc" + "abc" + "bca" + "cab"
+    assert samples == {"a": [7.0, 12.0, 14.0], "b": [8.0, 10.0, 15.0], "c": [9.0, 11.0, 13.0]}
+
+
+# ---- files ----
+
+
+def test_a_rerun_replaces_whole_cases_and_keeps_the_others() -> None:
+    old = [
+        record(case="a", provider="copy"),
+        record(case="a", provider="compile"),
+        record(case="b", provider="tx"),
+        record(case="a", provider="tx", dtype="uint8"),
+        record(case="a", provider="tx", machine="other"),
+    ]
+    new = [
+        record(case="c"),
+        record(case="a", provider="copy", commit="new"),
+        record(case="a", provider="tx", commit="new"),
+    ]
+    assert results.merge(old, new) == [new[1], new[2], old[2], old[3], old[4], new[0]]
+    assert results.merge([], new) == [new[0], new[1], new[2]]
+    assert results.merge(old, []) == old
+
+
+def test_files_round_trip(tmp_path: Path) -> None:
+    written = [record(), record(case="b", status="refused", reason="why", median_s=None, gbps=None, of_copy=None)]
+    path = tmp_path / "new folder" / "some-gpu.jsonl"
+    results.save(path, written)
+    assert results.load(path) == written
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    for line in path.read_text().splitlines():
+        assert set(json.loads(line)) >= REQUIRED_FIELDS
+    (path.parent / "ladder-some-gpu.jsonl").write_text("{}\n")
+    assert results.load_all(path.parent) == written
+
+
+@pytest.mark.parametrize("line", ["{", "{}", "[]", "3"])
+def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    results.save(path, [record()])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ValueError, match=r"x\.jsonl, line 2: every line must be"):
+        results.load(path)
+
+
+def test_compare_wants_more_than_threshold_and_noise() -> None:
+    old = [record(case=c, of_copy=0.8) for c in "abcde"]
+    new = [
+        record(case="a", of_copy=0.79),
+        record(case="b", of_copy=0.6),
+        record(case="c", of_copy=0.6, iqr_s=1e-3),  # as noisy as it is long
+        record(case="d", of_copy=None, median_s=None, status="refused"),
+        record(case="new"),
+        record(case="e", of_copy=0.9),
+    ]
+    changes = results.compare(old, new, threshold=0.1)
+    assert [(c.case, c.slower) for c in changes] == [("b", True), ("c", False), ("a", False), ("e", False)]
+    assert changes[0].ratio == pytest.approx(0.75) and changes[0].noise == pytest.approx(0.02)
+
+
+# ---- the machine ----
+
+
+def test_commit_comes_from_git_else_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setenv("TX_COMMIT", "0123abcd")
+    assert machine.commit() == "0123abcd"
+    monkeypatch.delenv("TX_COMMIT")
+    assert machine.commit() == "unknown"
+
+
+def test_slug() -> None:
+    assert machine.slug("NVIDIA H200") == "nvidia-h200"
+    assert machine.slug("Intel Xeon  6980P, 8 threads") == "intel-xeon-6980p-8-threads"
+
+
+def test_asking_for_a_missing_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="torch sees no GPU; use --device cpu"):
+        machine.choose_device("cuda")
+    assert machine.choose_device("auto") == "cpu"
+
+
+# ---- progress ----
+
+
+def test_remaining_time_is_weighted() -> None:
+    assert progress.remaining(1.0, 4.0, 10.0) == 30.0
+    assert progress.remaining(0.0, 4.0, 10.0) == 0.0
+
+
+def test_plain_progress_is_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Tracker([1.0, 1.0]) as tracker:
+        tracker.start("one")
+        tracker.finish("one", "fine")
+        tracker.start("two")
+        tracker.finish("two", "fine")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line[:16] for line in lines] == ["[1/2] one: fine;", "[2/2] two: fine;"]
+
+
+# ---- whole runs ----
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program on cases that take no time."""
+    efforts = dict.fromkeys(("cuda", "cpu", "call"), Effort(0.0, 2, 2))
+    monkeypatch.setattr(program, "QUICK", efforts)
+    monkeypatch.setattr(program, "FULL", efforts)
+    monkeypatch.setattr(measure, "QUEUE_SAMPLE_S", 1e-5)
+    monkeypatch.setattr(selection, "BENCH_CASES", TINY)
+    suites = ("matrix", "nd", "call")
+    monkeypatch.setattr(selection, "DEVICE_SUITES", dict.fromkeys(("cpu", "cuda"), suites))
+
+
+def run(device: str, path: Path, *arguments: str) -> int:
+    return program.main(["--device", device, "--json", str(path), *arguments])
+
+
+def test_a_whole_run(device: str, tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.jsonl"
+    assert run(device, path, "--full") == 0
+    found = results.load(path)
+    assert {r.status for r in found} == {"ok"}, [r.reason for r in found]
+    calls = {"8x8 queued", "8x8 graph"} if device == "cuda" else {"8x8 queued"}
+    assert {r.case for r in found} == {case.name for case in TINY[:3]} | calls
+    for kind, mine in (
+        (device, [r for r in found if r.suite != "call"]),
+        ("call", [r for r in found if r.suite == "call"]),
+    ):
+        assert {r.provider for r in mine} == {name for name, p in PROVIDERS.items() if kind in p.runs}
+        assert {r.repeats for r in mine} == {2}
+    for r in found:
+        assert r.device == device and r.median_s is not None and r.gbps is not None and r.of_copy is not None
+        assert math.isclose(r.gbps, 2 * math.prod(r.shape) * r.itemsize / r.median_s / 1e9, rel_tol=1e-3)
+    printed = capsys.readouterr()
+    assert "torch_transpose moved bytes at" in printed.out.splitlines()[-2]
+    assert "alias" in printed.out and "[1/" in printed.err
+
+
+def test_a_second_run_replaces_its_cases_only(tiny: None, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    assert run("cpu", path, "--full") == 0
+    before = results.load(path)
+    assert run("cpu", path, "--case", "5x7", "--itemsize", "4", "--provider", "tx,aten") == 0
+    after = results.load(path)
+    again = {"matrix 5x7 float32"}
+    assert [r for r in after if f"{r.suite} {r.case} {r.dtype}" not in again] == [
+        r for r in before if f"{r.suite} {r.case} {r.dtype}" not in again
+    ]
+    replaced = [r.provider for r in after if f"{r.suite} {r.case} {r.dtype}" in again]
+    assert replaced == ["copy", "tx_copy", "aten", "tx"]  # the ceilings run unasked
+
+
+def test_the_quick_run_ends_with_torchs_own_table(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("cpu", tmp_path / "out.jsonl") == 0
+    assert "x.t().contiguous()" in capsys.readouterr().out
+
+
+def test_wrong_bytes_fail_the_run(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PROVIDERS, "tx", dataclasses.replace(PROVIDERS["tx"], prepare=idle))
+    path = tmp_path / "out.jsonl"
+    assert run("cpu", path, "--suite", "matrix") == 1
+    wrong = [r for r in results.load(path) if r.provider == "tx"]
+    assert {r.status for r in wrong} == {"wrong"} and {r.median_s for r in wrong} == {None}
+    printed = capsys.readouterr().out
+    assert "WRONG" in printed and "gave wrong bytes 3 times" in printed
+
+
+def test_what_does_not_fit_is_refused(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "out.jsonl"
+    monkeypatch.setattr(program, "available_bytes", lambda: 100)
+    assert run("cpu", path, "--suite", "matrix", "--itemsize", "4") == 0
+    found = results.load(path)
+    assert {r.status for r in found} == {"refused"} and {r.provider for r in found} > {"copy", "aten", "tx"}
+    assert all("0.0 GB are available" in r.reason for r in found)
+
+
+def test_running_out_of_memory_is_refused(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 99 GiB.")
+
+    monkeypatch.setattr(selection, "make_input", out_of_memory)
+    path = tmp_path / "out.jsonl"
+    assert run("cpu", path, "--suite", "nd") == 0
+    assert {r.reason for r in results.load(path)} == {"OutOfMemoryError: CUDA out of memory. Tried to allocate 99 GiB."}
+
+
+def test_an_interrupted_run_keeps_what_it_has(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.jsonl"
+    whole = program.measure
+    runs = 0
+
+    def interrupted(*arguments: object) -> dict[str, measure.Outcome]:
+        nonlocal runs
+        runs += 1
+        if runs == 2:
+            raise KeyboardInterrupt
+        return whole(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(program, "measure", interrupted)
+    assert run("cpu", path, "--full") == 130
+    assert {(r.case, r.dtype) for r in results.load(path)} == {("5x7", "uint8")}
+    assert "torch_transpose moved bytes at" in capsys.readouterr().out
+
+
+def test_compare_fails_a_slower_run(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old = tmp_path / "out.jsonl", tmp_path / "old.jsonl"
+    arguments = ("--suite", "nd", "--compare", str(old))
+    assert run("cpu", path, "--suite", "nd") == 0
+    for factor, status in ((1e3, 1), (1e-3, 0)):
+        noiseless = [dataclasses.replace(r, of_copy=(r.of_copy or 0) * factor, iqr_s=0.0) for r in results.load(path)]
+        results.save(old, noiseless)
+        monkeypatch.setattr(program, "quartile_range", lambda samples: 0.0)
+        assert run("cpu", path, *arguments) == status
+        assert ("SLOWER" in capsys.readouterr().out) == bool(status)
+
+
+def test_usage_errors_exit_with_2(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, text in (
+        (["--provider", "nobody"], "providers must be among"),
+        (["--case", "no such case"], "no case matches"),
+        (["--suite", "squares"], "suites must be among"),
+        (["--compare", "/no/such/file"], "--compare needs a file"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            program.main(["--device", "cpu", *arguments])
+        assert stop.value.code == 2
+        assert text in capsys.readouterr().err
+
+
+def test_list_measures_nothing(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.jsonl"
+    assert run("cpu", path, "--list") == 0
+    assert "nd         3x4x5 -> 2,0,1 float32" in capsys.readouterr().out.splitlines()
+    assert not path.exists()

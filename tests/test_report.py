@@ -1,0 +1,219 @@
+"""The tables: cells, sentences and marks from made-up records, and README.md against the committed results."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
+
+from benchmarks import report, results  # noqa: E402
+from benchmarks.results import Record  # noqa: E402
+
+MARKS = "".join(f"## {name}\n{report.mark(name, 'begin')}\nold\n{report.mark(name, 'end')}\n" for name in report.BLOCKS)
+
+
+def record(provider: str, seconds: float | None, of_copy: float | None, **values: object) -> Record:
+    base = Record(
+        machine="some-gpu",
+        hardware="Some GPU",
+        device="cuda",
+        torch="2.11.0",
+        cuda="13.0",
+        commit="abc",
+        threads=2,
+        load=0.0,
+        suite="matrix",
+        case="64x64",
+        shape=[64, 64],
+        dims=[1, 0],
+        dtype="float32",
+        itemsize=4,
+        provider=provider,
+        cache="flushed",
+        status="ok",
+        median_s=seconds,
+        iqr_s=0.0,
+        repeats=9,
+        gbps=None if seconds is None else 1.0 / seconds,
+        of_copy=of_copy,
+    )
+    return dataclasses.replace(base, **values)  # type: ignore[arg-type]
+
+
+def case(**values: object) -> list[Record]:
+    """A case in which tx runs at 0.8 of copy and 4 times as fast as aten."""
+    times = {"copy": (1.0e-3, 1.0), "aten": (5.0e-3, 0.2), "tx": (1.25e-3, 0.8)}
+    return [record(name, seconds, of_copy, **values) for name, (seconds, of_copy) in times.items()]
+
+
+def cpu(**values: object) -> list[Record]:
+    """The same on a CPU, into memory already touched and into fresh memory."""
+    where = {"device": "cpu", "machine": "some-cpu-2-threads", "hardware": "Some CPU", "suite": "cpu", **values}
+    times = {"copy": (1.0e-3, 1.0), "aten": (9.0e-3, 0.11), "aten_into": (8.0e-3, 0.125)}
+    times |= {"tx": (3.0e-3, 0.33), "tx_into": (2.0e-3, 0.5)}
+    return [record(name, seconds, of_copy, **where) for name, (seconds, of_copy) in times.items()]
+
+
+def call(**values: object) -> list[Record]:
+    times = {"clone": (2.0e-6, 1.0), "aten": (8.25e-6, 0.24), "tx": (4.125e-6, 0.48)}
+    return [record(n, s, f, suite="call", case="64x64 queued", **values) for n, (s, f) in times.items()]
+
+
+# ---- rows ----
+
+
+def test_a_row_is_a_case_in_one_dtype() -> None:
+    found = report.rows([*case(), *case(dtype="uint8", itemsize=1), *case(case="b"), *case(machine="other")])
+    assert [(r.any.machine, r.any.case, r.any.dtype) for r in found] == [
+        ("some-gpu", "64x64", "float32"),
+        ("some-gpu", "64x64", "uint8"),
+        ("some-gpu", "b", "float32"),
+        ("other", "64x64", "float32"),
+    ]
+    assert all(list(row.providers) == ["copy", "aten", "tx"] for row in found)
+
+
+def test_speedup_needs_both_and_a_baseline_that_works() -> None:
+    good, copy_only = report.rows([*case(), record("tx", 1e-3, 1.0, case="b")])
+    assert good.speedup("tx") == pytest.approx(4.0)
+    assert good.speedup("tx_into") is None and copy_only.speedup("tx") is None
+    copy, aten, tx = case()
+    (aliased,) = report.rows([copy, dataclasses.replace(aten, alias=True), tx])
+    assert aliased.speedup("tx") is None and aliased.of_copy("aten") is None and aliased.of_copy("tx") == 0.8
+
+
+# ---- cells and sentences ----
+
+
+def test_cells() -> None:
+    copy, aten, tx = case()
+    bad = {"median_s": None, "gbps": None, "of_copy": None}
+    cells = {
+        "0.80 / 0.20 / **4.0x**": [copy, aten, tx],
+        "0.80 / alias": [copy, dataclasses.replace(aten, alias=True), tx],
+        "WRONG / 0.20": [copy, aten, dataclasses.replace(tx, status="wrong", **bad)],
+        "refused / 0.20": [copy, aten, dataclasses.replace(tx, status="refused", **bad)],
+        "0.80 / refused": [copy, dataclasses.replace(aten, status="refused", **bad), tx],
+        "": [copy, aten],
+    }
+    for expected, records in cells.items():
+        assert report.cell(report.rows(records)[0], "tx") == expected
+    assert report.cell(None, "tx") == ""
+
+
+def test_the_sentence_has_mean_worst_case_and_speedup() -> None:
+    copy, aten, tx = case(case="slow", dtype="uint8")
+    slow = [copy, aten, dataclasses.replace(tx, of_copy=0.2, median_s=5.0e-3)]
+    assert report.sentence(report.rows([*case(), *slow, *call()])) == (
+        "On Some GPU, torch_transpose moved bytes at 0.40 of the speed of a plain copy (geometric mean of "
+        "2 measurements; lowest 0.20, slow uint8) and was 2.0 times as fast as x.t().contiguous() (geometric mean "
+        "of 2 measurements)."
+    )
+
+
+def test_the_sentence_of_a_cpu_takes_memory_already_touched_and_what_users_call() -> None:
+    text = report.sentence(report.rows(cpu()))
+    assert "moved bytes at 0.50 of the speed" in text and "was 3.0 times as fast" in text
+
+
+def test_the_sentence_hides_no_failure() -> None:
+    copy, aten, tx = case()
+    failed = dataclasses.replace(tx, status="wrong", median_s=None, gbps=None, of_copy=None)
+    refused = dataclasses.replace(failed, status="refused", dtype="uint8")
+    text = report.sentence(report.rows([copy, aten, failed, *case(case="b"), refused]))
+    assert "gave wrong bytes 1 time and refused 1 case" in text
+    assert report.sentence(report.rows(call())).endswith("2.0 times as fast as x.t().contiguous() on small matrices.")
+    assert report.sentence([]) == "Nothing of torch_transpose was measured."
+
+
+def test_the_terminal_table_is_aligned_and_lists_reasons() -> None:
+    copy, aten, tx = case(case="b")
+    wrong = dataclasses.replace(tx, status="wrong", reason="why so", median_s=None, gbps=None, of_copy=None)
+    text = report.text_table(report.rows([*case(), copy, dataclasses.replace(aten, alias=True), wrong, *call()]))
+    lines = text.splitlines()
+    assert lines[0].split("  ")[0] == "case" and lines[0].rstrip().endswith("tx / aten")
+    assert lines[2].split() == ["matrix", "64x64", "float32", "1000", "200", "800", "0.800", "4.00x"]
+    assert lines[3].split() == ["matrix", "b", "float32", "1000", "200", "alias", "WRONG", "-", "-"]
+    assert len({line.index("float32") for line in lines[2:4]}) == 1
+    assert ["64x64", "queued", "float32", "2.00", "8.25", "4.12", "2.00x"] in [line.split() for line in lines]
+    assert "wrong: matrix b float32 tx: why so" in lines
+
+
+# ---- blocks ----
+
+
+def test_the_cuda_block_has_a_column_a_width_and_unfolds_later_suites() -> None:
+    records = [*case(), *case(dtype="uint8", itemsize=1), *case(suite="nd", case="1x2x3")]
+    block = report.cuda_block([*records, *cpu(), *call()])
+    assert "| case | 1 B | 4 B |" in block
+    assert "| 64x64 | 0.80 / 0.20 / **4.0x** | 0.80 / 0.20 / **4.0x** |" in block
+    assert "<summary>nd</summary>\n\n| case | 4 B |" in block and block.count("<details>") == 1
+    assert "Measured on Some GPU, torch 2.11.0, commit abc." in block
+    assert "plain copy of the same bytes: 1000 to 1000 GB/s" in block
+    assert "Some CPU" not in block and "queued" not in block
+
+
+def test_the_cpu_block_has_both_kinds_of_output() -> None:
+    block = report.cpu_block([*case(), *cpu()])
+    assert "| 64x64 | 0.50 / 0.12 / **4.0x** |" in block and "| 64x64 | 0.33 / 0.11 / **3.0x** |" in block
+    assert "Some CPU, 2 threads" in block and "Some GPU" not in block
+
+
+def test_the_call_block_is_in_microseconds() -> None:
+    block = report.call_block([*case(), *call(), *call(device="cpu", machine="some-cpu", hardware="Some CPU")])
+    assert block.count("| 64x64 queued | 2.00 | 8.25 | 4.12 |") == 2
+    assert "Some GPU" in block and "Some CPU" in block
+
+
+def test_a_block_without_results_says_so() -> None:
+    for block in report.BLOCKS.values():
+        assert block([]) == report.NOTHING
+
+
+# ---- README.md ----
+
+
+def test_only_what_stands_between_the_marks_changes() -> None:
+    text = report.render("before\n" + MARKS + "after\n", case())
+    assert text.startswith("before\n## cuda\n") and text.endswith("after\n")
+    assert "old" not in text and text.count("<!-- benchmark:") == 2 * len(report.BLOCKS)
+    assert report.render(text, case()) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        MARKS + MARKS,
+        MARKS.replace(report.mark("cpu", "end"), ""),
+        MARKS.replace("begin", "x").replace("end", "begin").replace("x", "end"),
+    ],
+    ids=["none", "twice", "one missing", "end first"],
+)
+def test_missing_marks_are_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="needs each mark of block"):
+        report.render(text, [])
+
+
+def test_check_fails_until_the_readme_is_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme, folder = tmp_path / "README.md", tmp_path / "results"
+    readme.write_text(MARKS)
+    results.save(folder / "some-gpu.jsonl", case())
+    where = ["--readme", str(readme), "--results", str(folder)]
+    assert report.main([*where, "--check"]) == 1
+    assert readme.read_text() == MARKS
+    assert "run `python -m benchmarks.report`" in capsys.readouterr().out
+    assert report.main(where) == 0
+    assert "0.80 / 0.20" in readme.read_text()
+    assert report.main([*where, "--check"]) == 0
+    results.save(folder / "some-gpu.jsonl", case(commit="new"))
+    assert report.main([*where, "--check"]) == 1
+
+
+def test_the_readme_says_what_the_committed_results_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--check"]) == 0, capsys.readouterr().out
