@@ -23,8 +23,8 @@ SIZES = {"tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
 SHARED_MOST = 227 * 1024
 
 
-def tile_variants(element: int) -> list[tuple[int, ...]]:
-    """(in_bytes, out_bytes, threads, min_blocks) of every aligned tile worth compiling."""
+def tile_variants(element: int) -> list[tuple[int | str, ...]]:
+    """(in_bytes, out_bytes, threads, min_blocks, keep) of every aligned tile worth compiling."""
     found = []
     for in_bytes, out_bytes in itertools.product((128, 256, 512), repeat=2):
         shared = in_bytes // element * out_bytes
@@ -32,15 +32,15 @@ def tile_variants(element: int) -> list[tuple[int, ...]]:
         vectors = in_bytes * out_bytes // element // 16
         if not 4096 <= shared <= 64 * 1024:
             continue
-        for threads in (128, 256, 512):
-            blocks_of_v_rows = in_bytes // 16 * (out_bytes // 16)
+        for threads in (64, 128, 256, 512):
+            blocks_of_v_rows = in_bytes // 16 * (out_bytes // (8 if element == 1 else 16))
             per_thread = vectors // threads
             if blocks_of_v_rows % threads or per_thread < 2 or per_thread > 32 or units < threads // 2:
                 continue
-            registers = 128 if element == 1 else 64
-            blocks = max(1, min(65536 // (threads * registers), 2048 // threads))
-            for keep in (0, 1, 2):
-                found.append((in_bytes, out_bytes, threads, blocks, keep))
+            fit = SHARED_MOST // (shared + 1024)
+            for blocks in {min(fit, 65536 // (threads * registers)) for registers in (48, 64, 80, 128)} - {0}:
+                for keep in ("false", "true"):
+                    found.append((in_bytes, out_bytes, threads, blocks, keep))
     return found
 
 
@@ -71,7 +71,7 @@ def unaligned_variants(element: int) -> list[tuple[int, ...]]:
     return found
 
 
-def source_line(family: str, element: int, variant: tuple[int, ...]) -> str:
+def source_line(family: str, element: int, variant: tuple[int | str, ...]) -> str:
     config = "TileConfig" if family == "tile" else "UnalignedConfig"
     run = "run_tile" if family == "tile" else "run_unaligned"
     arguments = ", ".join(map(str, (element, *variant)))

@@ -44,6 +44,16 @@ void set_tile(Plan& plan, const CpuFacts&) {
       bounded(last, int64_t{1} << 30);
       if (p.rank > 1) bounded(smallest_input_step(p), 64);
       break;
+    case Kernel::kTile: {
+      const int64_t side = std::max<int64_t>(64 / p.element_bytes, 16);
+      bounded(last, side);
+      bounded(input_run_dim(p), side);
+      break;
+    }
+    case Kernel::kStaged:
+      bounded(last, 512 / p.element_bytes);
+      bounded(input_run_dim(p), 256 / p.element_bytes);
+      break;
     default: {
       const int64_t side = std::max<int64_t>(256 / p.element_bytes, 32);
       bounded(last, side);
@@ -89,6 +99,7 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
       if (p.rank >= 1 && ends_in_common_run(p)) return "";
       return "it needs runs that are contiguous on both sides, but got " + to_string(p);
     case Kernel::kTile:
+    case Kernel::kStaged:
       if (empty) return "it needs at least one element, but an extent is 0";
       if (p.rank >= 2 && p.dims[p.rank - 1].out_stride == p.element_bytes && input_run_dim(p) >= 0) return "";
       return "it needs one dim contiguous in the input and another, the last, contiguous in the output, but "
@@ -101,7 +112,7 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
 
 const std::vector<Kernel>& kernels_cpu() {
   static const std::vector<Kernel> kernels = {Kernel::kNone, Kernel::kCopy, Kernel::kRows, Kernel::kTile,
-                                              Kernel::kStrided};
+                                              Kernel::kStaged, Kernel::kStrided};
   return kernels;
 }
 

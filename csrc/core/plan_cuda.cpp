@@ -238,13 +238,15 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
 // Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged kernel, and
 // moving narrow elements one a thread costs more than staging them.
 bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
-  constexpr double kTileFilled = 0.8, kUnalignedFilled = 0.7;
+  // Part of a copy's rate that the staged kernel reaches, over what full tiles reach.
+  const double tile_filled = p.element_bytes == 1 ? 0.82 : p.element_bytes <= 4 ? 0.88 : 0.95;
+  constexpr double kUnalignedFilled = 0.9;
   constexpr int64_t kBytesMovedDirectly = 8;
   switch (kernel) {
     case Kernel::kRows:
       return p.element_bytes >= kBytesMovedDirectly;
     case Kernel::kTile:
-      return needs_two_dense_dims(p).empty() && choose_tile(p, input_dense_dim(p), facts).filled >= kTileFilled;
+      return needs_two_dense_dims(p).empty() && choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;
     case Kernel::kTileUnaligned:
       return needs_two_dense_dims(p).empty() && unaligned_variant(p.element_bytes) >= 0 &&
              unaligned_filled(p) >= kUnalignedFilled;

@@ -10,6 +10,7 @@ namespace tx {
 namespace {
 
 constexpr int64_t kVector = 16;
+constexpr int64_t kLine = 128;
 
 struct Order {
   int count = 0;
@@ -48,7 +49,7 @@ void cover(const Problem& p, const Order& order, int64_t Dim::* stride, int64_t 
     if (run * dim.extent > target) {
       take = ceil_div(target, run);
       // Cut on whole 128-byte lines where the run has several, else into even pieces.
-      const int64_t line = 128 / std::gcd<int64_t>(128, run * p.element_bytes);
+      const int64_t line = kLine / std::gcd(kLine, run * p.element_bytes);
       take = take >= 2 * line ? take / line * line : ceil_div(dim.extent, ceil_div(dim.extent, take));
     }
     int32_t& t = tile[order.dims[i]];
@@ -166,44 +167,56 @@ int64_t gather_slots(const Problem& p, const StagedLayout& layout, const int32_t
   return ceil_div(run, staged_word(static_cast<int>(p.element_bytes))) * runs;
 }
 
-// Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several words.
+// Bytes of one run that a repeat holds, whole words.
+int64_t repeated_run(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  int64_t run = p.element_bytes;
+  for (int i = 0; i < layout.out.chain_count; ++i) run *= repeated_extent(layout, tile, layout.out.chain[i]);
+  return run;
+}
+
+// Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several words, and
+// a warp's store that straddles lines of the output as much as two.
 double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile, int conflicts) {
-  constexpr double kFind = 40, kWord = 6, kElement = 3;
+  constexpr double kFind = 40, kWord = 6, kElement = 3, kStraddle = 4;
   const double per_word = std::max(1.0, 4.0 / static_cast<double>(p.element_bytes));
   const int64_t repeats = ceil_div(tile[layout.repeat_dim], layout.repeat_step);
   const int64_t rounds = ceil_div(gather_slots(p, layout, tile), kStagedThreads);
-  return static_cast<double>(rounds) *
-         (kFind + static_cast<double>(repeats) * (kWord + kElement * per_word * conflicts));
+  const bool straddles = repeated_run(p, layout, tile) % kLine != 0;
+  const double word = kWord + kElement * per_word * conflicts + (straddles ? kStraddle : 0);
+  return static_cast<double>(rounds) * (kFind + static_cast<double>(repeats) * word);
 }
 
 // Sets the repeat with the least cost, or none (a legal one always exists: the whole of the run's last dim).
 void choose_repeat(const Problem& p, const int32_t* tile, StagedLayout& layout) {
   const auto element = static_cast<int>(p.element_bytes);
+  const int last = layout.out.chain[layout.out.chain_count - 1];
   double best = -1;
-  int best_dim = layout.out.chain[layout.out.chain_count - 1], best_step = tile[best_dim];
+  int best_dim = last, best_step = tile[last];
   const auto consider = [&](int d, int64_t step) {
-    if (step < 1 || step > tile[d]) return;
     layout.repeat_dim = d;
     layout.repeat_step = static_cast<int>(step);
+    // Shorter pieces of a run would scatter a warp's stores.
+    if (d == last && step < tile[d] && repeated_run(p, layout, tile) < kLine) return;
     const double cost = gather_cost(p, layout, tile, 1);
     if (best < 0 || cost < best) best = cost, best_dim = d, best_step = layout.repeat_step;
   };
-  // Words keep their phase when a repeat moves by whole words; padded addresses when it moves by whole 128 bytes.
-  const auto least_step = [&](int d) {
-    const auto word = static_cast<int64_t>(staged_word(element));
-    int64_t step = word / std::gcd(word, p.dims[d].out_stride);
-    if (layout.padded) step = std::lcm(step, 128 / std::gcd<int64_t>(128, layout.shared_stride[d]));
-    return step;
+  // Steps of whole `unit` bytes of the output that give the block's threads one, two, ... words each. Padded
+  // addresses are shifted by a constant only when the step is whole 128 bytes of shared memory too.
+  const auto consider_steps = [&](int d, int64_t unit) {
+    int64_t least = unit / std::gcd(unit, p.dims[d].out_stride);
+    if (layout.padded) least = std::lcm(least, kLine / std::gcd<int64_t>(kLine, layout.shared_stride[d]));
+    if (least > tile[d]) return;
+    layout.repeat_dim = d;
+    layout.repeat_step = static_cast<int>(least);
+    const int64_t slots = gather_slots(p, layout, tile);
+    for (int rounds = 1; rounds <= 4; ++rounds) {
+      consider(d, std::min(std::max<int64_t>(1, rounds * kStagedThreads / slots) * least, tile[d] / least * least));
+    }
   };
-  const int last = best_dim;
-  const int64_t least = least_step(last);
-  layout.repeat_dim = last;
-  layout.repeat_step = static_cast<int>(std::min<int64_t>(least, tile[last]));
-  const int64_t slots = gather_slots(p, layout, tile);
-  for (int rounds = 1; rounds <= 6; ++rounds) {
-    consider(last, std::max<int64_t>(1, rounds * kStagedThreads / std::max<int64_t>(slots, 1)) * least);
-  }
-  for (int i = 0; i < layout.out.axis_count; ++i) consider(layout.out.axes[i], least_step(layout.out.axes[i]));
+  const int word = staged_word(element);  // the least that keeps the phase of a word
+  consider_steps(last, word);
+  consider_steps(last, kLine);
+  for (int i = 0; i < layout.out.axis_count; ++i) consider_steps(layout.out.axes[i], word);
   layout.repeat_dim = best_dim;
   layout.repeat_step = best_step;
 }

@@ -2,10 +2,13 @@
 #include "cpu/run.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <bit>
 #include <cstring>
 
-#include "core/int_math.h"
+#include "core/plan_cpu.h"
+#include "cpu/isa.h"
+#include "cpu/staged.h"
+#include "cpu/tiles.h"
 
 namespace tx::cpu {
 namespace {
@@ -13,58 +16,6 @@ namespace {
 struct Element16 {
   uint64_t half[2];
 };
-
-// Calls f(in_offset, out_offset, extents) for tiles [first, last) of the plan, counted in output order.
-template <class F>
-void for_each_tile(const Plan& plan, int64_t first, int64_t last, F&& f) {
-  const Problem& p = plan.problem;
-  int64_t start[kMaxDims];
-  int64_t extent[kMaxDims];
-  int64_t left = first;
-  int64_t in = 0, out = 0;
-  const auto enter = [&](int d) { extent[d] = std::min<int64_t>(plan.tile[d], p.dims[d].extent - start[d]); };
-  for (int d = p.rank - 1; d >= 0; --d) {
-    const int64_t tiles = ceil_div(p.dims[d].extent, plan.tile[d]);
-    start[d] = left % tiles * plan.tile[d];
-    left /= tiles;
-    in += start[d] * p.dims[d].in_stride;
-    out += start[d] * p.dims[d].out_stride;
-    enter(d);
-  }
-  for (int64_t tile = first; tile < last; ++tile) {
-    f(in, out, static_cast<const int64_t*>(extent));
-    for (int d = p.rank - 1; d >= 0; --d) {
-      const int64_t step = plan.tile[d];
-      if (start[d] + step < p.dims[d].extent) {
-        start[d] += step;
-        in += step * p.dims[d].in_stride;
-        out += step * p.dims[d].out_stride;
-        enter(d);
-        break;
-      }
-      in -= start[d] * p.dims[d].in_stride;
-      out -= start[d] * p.dims[d].out_stride;
-      start[d] = 0;
-      enter(d);
-    }
-  }
-}
-
-int64_t tile_count(const Plan& plan) {
-  int64_t count = 1;
-  for (int d = 0; d < plan.problem.rank; ++d) count *= ceil_div(plan.problem.dims[d].extent, plan.tile[d]);
-  return count;
-}
-
-// f(first, last) on every thread's share of the tiles.
-template <class F>
-void share_tiles(const Plan& plan, ParallelFor parallel_for, const F& f) {
-  const int64_t tiles = tile_count(plan);
-  const int64_t threads = std::min<int64_t>(plan.threads, tiles);
-  if (threads <= 1) return f(0, tiles);
-  parallel_for(0, threads, 1,
-               [&](int64_t begin, int64_t end) { f(tiles * begin / threads, tiles * end / threads); });
-}
 
 // One tile of two dims; `a` is the dim in the outer loop.
 template <class T>
@@ -96,63 +47,120 @@ void with_element(int64_t bytes, F&& f) {
   }
 }
 
-}  // namespace
+MicroKernels::Transpose transpose_of(const Problem& p) {
+  return micro_kernels_in_use().transpose[std::countr_zero(static_cast<uint64_t>(p.element_bytes))];
+}
 
-void run(const Plan& plan, const void* in, void* out, ParallelFor parallel_for) {
-  if (plan.kernel == Kernel::kNone || element_count(plan.problem) == 0) return;
+void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const auto* src = static_cast<const char*>(in);
-  auto* dst = static_cast<char*>(out);
-  if (p.rank == 0) {
-    std::memcpy(dst, src, static_cast<size_t>(p.element_bytes));
-    return;
-  }
-  const int last = p.rank - 1;
-  int other = -1;  // the second dim with a tile
-  for (int d = 0; d < last; ++d) {
-    if (plan.tile[d] > 1) other = d;
+  const int row = input_run_dim(p), col = p.rank - 1;
+  const auto transpose = transpose_of(p);
+  share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+    TileWalk at(plan, first);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row], at.extent[col]);
+    }
+  });
+}
+
+void run_staged(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const int row = input_run_dim(p), col = p.rank - 1;
+  const int64_t e = p.element_bytes;
+  const int64_t in_pitch = p.dims[col].in_stride, out_stride = p.dims[row].out_stride;
+  const bool rows_adjoin = plan.tile[col] == p.dims[col].extent && out_stride == p.dims[col].extent * e && row == col - 1;
+  const auto transpose = transpose_of(p);
+  const MicroKernels& micro = micro_kernels_in_use();
+  const int64_t flush_bytes = rows_adjoin ? plan.tile[row] * plan.tile[col] * e : plan.tile[col] * e;
+  share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+    alignas(kLine) char memory[StagedRows::kBytes];
+    StagedRows staged(micro, memory, rows_adjoin ? 0 : out_stride, flush_bytes * 2);
+    TileWalk at(plan, first), ahead(plan, first);
+    const auto nothing = [](int64_t) {};
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      const int64_t rows = at.extent[row], cols = at.extent[col];
+      char* const to = out + at.out;
+      const int64_t streams = rows_adjoin ? 1 : rows;
+      if (tile == first) {
+        staged.begin(to, streams);
+      } else if (!staged.continues(to, streams)) {
+        staged.flush(true, nothing);
+        staged.begin(to, streams);
+      }
+      transpose(in + at.in, in_pitch, staged.next(), rows_adjoin ? cols * e : staged.pitch(), rows, cols);
+      staged.add(rows_adjoin ? rows * cols * e : cols * e);
+      ahead.next();
+      const bool more = tile + 1 < last;
+      const int64_t next_cols = more ? ahead.extent[col] : 0;
+      const char* const next = in + ahead.in;
+      int64_t touched = 0;
+      const auto touch = [&](int64_t until) {
+        for (; touched < until; ++touched) {
+          const char* line = next + touched * in_pitch;
+          for (int64_t b = 0; b < ahead.extent[row] * e; b += kLine) __builtin_prefetch(line + b, 0, 2);
+        }
+      };
+      if (staged.filled() >= std::max(flush_bytes, kLine)) {
+        staged.flush(false, [&](int64_t k) { touch(next_cols * (k + 1) / streams); });
+      }
+      touch(next_cols);
+    }
+    staged.flush(true, nothing);
+    micro.fence();
+  });
+}
+
+void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+    TileWalk at(plan, first);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      std::memcpy(out + at.out, in + at.in, static_cast<size_t>(at.extent[p.rank - 1] * p.element_bytes));
+    }
+  });
+}
+
+void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const int col = p.rank - 1;
+  int row = -1;
+  for (int d = 0; d < col; ++d) {
+    if (plan.tile[d] > 1) row = d;
   }
   const Dim unit = {1, 0, 0};
-  const Dim& outer = other < 0 ? unit : p.dims[other];
-  const auto outer_extent = [&](const int64_t* extent) { return other < 0 ? 1 : extent[other]; };
-  if (plan.kernel == Kernel::kCopy || plan.kernel == Kernel::kRows) {
-    share_tiles(plan, parallel_for, [&](int64_t first, int64_t end) {
-      for_each_tile(plan, first, end, [&](int64_t i, int64_t o, const int64_t* extent) {
-        for (int64_t k = 0; k < outer_extent(extent); ++k) {
-          std::memcpy(dst + o + k * outer.out_stride, src + i + k * outer.in_stride,
-                      static_cast<size_t>(extent[last] * p.element_bytes));
-        }
-      });
-    });
-    return;
-  }
   with_element(p.element_bytes, [&](auto element) {
-    share_tiles(plan, parallel_for, [&](int64_t first, int64_t end) {
-      for_each_tile(plan, first, end, [&](int64_t i, int64_t o, const int64_t* extent) {
-        move_tile<decltype(element)>(src + i, dst + o, outer, outer_extent(extent), p.dims[last],
-                                     extent[last]);
-      });
+    share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+      TileWalk at(plan, first);
+      for (int64_t tile = first; tile < last; ++tile, at.next()) {
+        move_tile<decltype(element)>(in + at.in, out + at.out, row < 0 ? unit : p.dims[row], row < 0 ? 1 : at.extent[row],
+                                     p.dims[col], at.extent[col]);
+      }
     });
   });
 }
 
-const char* isa() { return "portable"; }
+}  // namespace
 
-const std::string& isa_error() {
-  static const std::string error = [] {
-    const char* wanted = std::getenv("TX_CPU_ISA");
-    if (wanted == nullptr || std::strcmp(wanted, isa()) == 0) return std::string();
-    return std::string("TX_CPU_ISA must name an instruction set of this machine, but got '") + wanted +
-           "'; set it to one of: portable; or unset it";
-  }();
-  return error;
-}
-
-CpuFacts facts(int threads) {
-  CpuFacts f;
-  f.threads = threads;
-  f.isa = isa();
-  return f;
+void run(const Plan& plan, const void* in, void* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const auto* from = static_cast<const char*>(in);
+  auto* to = static_cast<char*>(out);
+  if (element_count(p) == 0) return;
+  if (p.rank == 0) {
+    std::memcpy(to, from, static_cast<size_t>(p.element_bytes));
+    return;
+  }
+  switch (plan.kernel) {
+    case Kernel::kCopy:
+    case Kernel::kRows:
+      return run_runs(plan, from, to, parallel_for);
+    case Kernel::kTile:
+      return run_tile(plan, from, to, parallel_for);
+    case Kernel::kStaged:
+      return run_staged(plan, from, to, parallel_for);
+    default:
+      return run_strided(plan, from, to, parallel_for);
+  }
 }
 
 }  // namespace tx::cpu

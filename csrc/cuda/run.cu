@@ -81,7 +81,7 @@ TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_
 template <size_t kVariant>
 cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
   constexpr TileVariant v = kTileVariants[kVariant];
-  using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks>;
+  using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep>;
   return launch<tile_kernel<Config>>(l, params);
 }
 

@@ -78,7 +78,7 @@ struct UnaryBackward final : torch::autograd::Node {
     };
     const std::string function =
         compiler->bind_function(saved.get_py_compiler(), name(), backward,
-                                {at::ListType::create(at::IntType::get())}, /*is_custom_function=*/false,
+                                {at::ListType::create(at::IntType::get())}, /*is_custom_function=*/true,
                                 /*is_traceable=*/true);
     const auto metadata = torch::dynamo::autograd::IValuePacker<
         std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(

@@ -1,0 +1,84 @@
+// Which micro-kernels this machine gets, and what the planner is told about it.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "cpu/isa.h"
+#include "cpu/run.h"
+
+namespace tx::cpu {
+namespace {
+
+bool machine_runs(const MicroKernels* micro) {
+  if (micro == nullptr) return false;
+#if defined(__x86_64__) || defined(__i386__)
+  if (micro == kAvx2) return __builtin_cpu_supports("avx2");
+  if (micro == kAvx512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+#endif
+  return true;  // the baseline of its target
+}
+
+struct Choice {
+  const MicroKernels* micro = kPortable;
+  std::string error;
+};
+
+Choice choose() {
+  Choice choice;
+  std::string available;
+  const char* wanted = std::getenv("TX_CPU_ISA");
+  bool found = false;
+  for (const MicroKernels* micro : {kPortable, kNeon, kAvx2, kAvx512}) {  // the last that runs is the best
+    if (!machine_runs(micro)) continue;
+    available += (available.empty() ? "" : ", ") + std::string(micro->name);
+    if (wanted != nullptr && std::strcmp(wanted, micro->name) != 0) continue;
+    choice.micro = micro;
+    found = true;
+  }
+  if (!found) {
+    choice.error = std::string("TX_CPU_ISA must name an instruction set that this machine and this build have, but is '") +
+                   wanted + "'. Set it to one of: " + available + "; or unset it.";
+  }
+  return choice;
+}
+
+const Choice& choice() {
+  static const Choice chosen = choose();
+  return chosen;
+}
+
+// What the C library knows, else a guess that is near for any server core.
+int64_t cache_bytes([[maybe_unused]] int name, int64_t guess) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? bytes : guess;
+}
+
+CpuFacts this_machine() {
+  CpuFacts f;
+  f.isa = micro_kernels_in_use().name;
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  f.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, f.l1_bytes);
+  f.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, f.l2_bytes);
+  f.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, f.l3_bytes);
+#endif
+  return f;
+}
+
+}  // namespace
+
+const MicroKernels& micro_kernels_in_use() { return *choice().micro; }
+
+const char* isa() { return micro_kernels_in_use().name; }
+
+const std::string& isa_error() { return choice().error; }
+
+CpuFacts facts(int threads) {
+  static const CpuFacts machine = this_machine();
+  CpuFacts f = machine;
+  f.threads = threads;
+  return f;
+}
+
+}  // namespace tx::cpu

@@ -1,0 +1,265 @@
+// The micro-kernels, written once over the few operations of a vector type. Included by each micro_<isa>.cpp.
+//
+// A vector is kLanes lanes of 16 bytes. A square tile, kSide = vector bytes / element bytes on a side, is read as whole
+// vectors; its lanes are transposed among vectors as 16-byte elements; then each lane's square of elements is transposed
+// by log2 rounds of in-lane interleaving:
+//     (v0, v1, v2, v3) -> (lo(v0, v2), hi(v0, v2), lo(v1, v3), hi(v1, v3)).
+// Reading and writing whole vectors matters where pitches are powers of two: with 64-byte vectors each cache line of the
+// input is read once, and a cache set too small for a tile's rows costs nothing.
+// Remainders are tiles of one lane that step back over what is written already and write the same bytes again. Sides
+// shorter than a lane have kernels of their own.
+//
+// All of it is in an anonymous namespace, and calls no std:: function: if two files compiled with different flags shared
+// a definition, the linker could keep the one that this machine cannot run.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/micro.h"
+
+#ifdef __clang__
+#define TX_UNROLL _Pragma("unroll")
+#else
+#define TX_UNROLL _Pragma("GCC unroll 64")
+#endif
+#define TX_INLINE __attribute__((always_inline)) static inline
+
+namespace tx::cpu {
+namespace {
+
+template <int bytes>
+struct Unsigned;
+template <>
+struct Unsigned<1> {
+  using Type = uint8_t;
+};
+template <>
+struct Unsigned<2> {
+  using Type = uint16_t;
+};
+template <>
+struct Unsigned<4> {
+  using Type = uint32_t;
+};
+template <>
+struct Unsigned<8> {
+  using Type = uint64_t;
+};
+
+// One lane, in the compiler's own vector extension: punpck on x86, zip on ARM, and whatever else a target has.
+struct Lane {
+  typedef uint8_t Vec __attribute__((vector_size(16)));
+  static constexpr int kLanes = 1;
+  static constexpr bool kShuffles = false;  // has shuffle(): any bytes of a lane to any place in it
+
+  TX_INLINE Vec load(const char* p) {
+    Vec v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  TX_INLINE void store(char* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+  TX_INLINE void transpose_lanes(Vec*) {}
+
+  template <int e, int first>
+  TX_INLINE Vec zip_from(Vec a, Vec b) {
+    using T = typename Unsigned<e>::Type;
+    typedef T Elements __attribute__((vector_size(16)));
+    constexpr int n = 16 / e;
+    constexpr auto at = [](int k) { return static_cast<T>(first + k / 2 + k % 2 * n); };
+#ifdef __clang__
+#define TX_SHUFFLE(...) __builtin_shufflevector((Elements)a, (Elements)b, __VA_ARGS__)
+#else
+#define TX_SHUFFLE(...) __builtin_shuffle((Elements)a, (Elements)b, Elements{__VA_ARGS__})
+#endif
+    if constexpr (n == 16) {
+      return (Vec)TX_SHUFFLE(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11), at(12),
+                             at(13), at(14), at(15));
+    } else if constexpr (n == 8) {
+      return (Vec)TX_SHUFFLE(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+    } else if constexpr (n == 4) {
+      return (Vec)TX_SHUFFLE(at(0), at(1), at(2), at(3));
+    } else {
+      return (Vec)TX_SHUFFLE(at(0), at(1));
+    }
+#undef TX_SHUFFLE
+  }
+  template <int e>
+  TX_INLINE Vec zip_lo(Vec a, Vec b) {
+    return zip_from<e, 0>(a, b);
+  }
+  template <int e>
+  TX_INLINE Vec zip_hi(Vec a, Vec b) {
+    return zip_from<e, 8 / e>(a, b);
+  }
+};
+
+template <class I, int e>
+struct Tile {
+  using Vec = typename I::Vec;
+  static constexpr int kLane = 16 / e;               // elements of a lane
+  static constexpr int kSide = I::kLanes * kLane;    // elements of a vector
+
+  TX_INLINE void transpose_each_lane(Vec* v) {
+    if constexpr (kLane > 1) {
+      TX_UNROLL for (int done = 1; done < kLane; done *= 2) {
+        Vec next[kLane];
+        TX_UNROLL for (int r = 0; r < kLane / 2; ++r) {
+          next[2 * r] = I::template zip_lo<e>(v[r], v[r + kLane / 2]);
+          next[2 * r + 1] = I::template zip_hi<e>(v[r], v[r + kLane / 2]);
+        }
+        TX_UNROLL for (int r = 0; r < kLane; ++r) v[r] = next[r];
+      }
+    }
+  }
+
+  // Row l * kLane + q of the input holds, in lane c, the elements of output rows c * kLane and on.
+  TX_INLINE void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
+    Vec square[I::kLanes][kLane];  // [c][q]; in registers if they suffice
+    TX_UNROLL for (int q = 0; q < kLane; ++q) {
+      Vec lanes[I::kLanes];
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(in + (l * kLane + q) * in_pitch);
+      I::transpose_lanes(lanes);
+      TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[c][q] = lanes[c];
+    }
+    TX_UNROLL for (int c = 0; c < I::kLanes; ++c) {
+      transpose_each_lane(square[c]);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) I::store(out + (c * kLane + q) * out_pitch, square[c][q]);
+    }
+  }
+};
+
+// Rows [row0, rows) and columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least a lane.
+template <int e>
+void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t row0, int64_t rows,
+                       int64_t col0, int64_t cols) {
+  using T = Tile<Lane, e>;
+  for (int64_t j0 = col0; j0 < cols; j0 += T::kSide) {
+    const int64_t j = j0 + T::kSide > cols ? cols - T::kSide : j0;
+    for (int64_t i0 = row0; i0 < rows; i0 += T::kSide) {
+      const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;
+      T::transpose(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e, out_pitch);
+    }
+  }
+}
+
+template <int e>
+void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+  if (rows < cols) {
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < cols; ++j) std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
+    }
+  } else {
+    for (int64_t j = 0; j < cols; ++j) {
+      for (int64_t i = 0; i < rows; ++i) std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
+    }
+  }
+}
+
+// k columns that lie element by element in the input and apart in the output, or the other way round, where k elements
+// are less than a lane: each lane's k x 16 bytes are a fixed permutation, byte by byte.
+template <class I, int e, int k>
+struct Narrow {
+  using Vec = typename I::Vec;
+  static constexpr int kSide = I::kLanes * 16 / e;  // elements of each column in one step
+
+  // Byte b of the separate column c is byte at(c, b) of the k x 16 bytes that hold the elements side by side.
+  static constexpr int at(int c, int b) { return (b / e * k + c) * e + b % e; }
+
+  struct Table {
+    alignas(16) uint8_t index[k][k][16];  // [result][source][byte]; 0x80 where the byte is of another source
+  };
+  static constexpr Table split_table() {
+    Table t{};
+    for (int c = 0; c < k; ++c) {
+      for (int m = 0; m < k; ++m) {
+        for (int b = 0; b < 16; ++b) t.index[c][m][b] = at(c, b) / 16 == m ? at(c, b) % 16 : 0x80;
+      }
+    }
+    return t;
+  }
+  static constexpr Table merge_table() {
+    Table t{};
+    for (int m = 0; m < k; ++m) {
+      for (int c = 0; c < k; ++c) {
+        for (int b = 0; b < 16; ++b) t.index[m][c][b] = 0x80;
+      }
+    }
+    for (int c = 0; c < k; ++c) {
+      for (int b = 0; b < 16; ++b) t.index[at(c, b) / 16][c][at(c, b) % 16] = b;
+    }
+    return t;
+  }
+  static constexpr Table kSplit = split_table();
+  static constexpr Table kMerge = merge_table();
+
+  TX_INLINE Vec gather(const Vec* from, const uint8_t (&index)[k][16]) {
+    Vec v = I::shuffle(from[0], index[0]);
+    TX_UNROLL for (int m = 1; m < k; ++m) v = I::either(v, I::shuffle(from[m], index[m]));
+    return v;
+  }
+
+  // count >= kSide elements of each column; the last step goes back over what is written already
+  static void split(const char* in, char* out, int64_t out_pitch, int64_t count) {
+    for (int64_t n0 = 0; n0 < count; n0 += kSide) {
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Vec from[k];
+      TX_UNROLL for (int m = 0; m < k; ++m) from[m] = I::load_lanes(in + n * k * e + 16 * m, 16 * k);
+      TX_UNROLL for (int c = 0; c < k; ++c) I::store(out + c * out_pitch + n * e, gather(from, kSplit.index[c]));
+    }
+  }
+  static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
+    for (int64_t n0 = 0; n0 < count; n0 += kSide) {
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Vec from[k];
+      TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load(in + c * in_pitch + n * e);
+      TX_UNROLL for (int m = 0; m < k; ++m) I::store_lanes(out + n * k * e + 16 * m, 16 * k, gather(from, kMerge.index[m]));
+    }
+  }
+
+  // Whether it took the block.
+  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+    if constexpr (k * e < 16) {
+      if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
+      if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
+    }
+    return false;
+  }
+};
+
+template <class I, int e>
+void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+  using Wide = Tile<I, e>;
+  constexpr int kLane = Tile<Lane, e>::kSide;
+  if (rows < kLane || cols < kLane) {
+    if constexpr (I::kShuffles && e < 8) {
+      if (Narrow<I, e, 2>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+      if (Narrow<I, e, 3>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+      if (Narrow<I, e, 4>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+    }
+    return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
+  }
+  int64_t wide_rows = 0, wide_cols = 0;
+  if (rows >= Wide::kSide && cols >= Wide::kSide) {
+    wide_rows = rows - rows % Wide::kSide;
+    wide_cols = cols - cols % Wide::kSide;
+    for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
+      for (int64_t i = 0; i < wide_rows; i += Wide::kSide) {
+        Wide::transpose(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e, out_pitch);
+      }
+    }
+  }
+  transpose_by_lane<e>(in, in_pitch, out, out_pitch, 0, wide_rows, wide_cols, cols);
+  transpose_by_lane<e>(in, in_pitch, out, out_pitch, wide_rows, rows, 0, cols);
+}
+
+template <class I>
+constexpr MicroKernels micro_kernels(const char* name) {
+  return {name,
+          {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>},
+          I::stream,
+          I::fence};
+}
+
+}  // namespace
+}  // namespace tx::cpu
