@@ -64,7 +64,7 @@ def flushed_device_clock(device: torch.device) -> Clock:
             call()
             end.record()
             end.synchronize()
-            return begin.elapsed_time(end) * 1e-3
+            return float(begin.elapsed_time(end)) * 1e-3
 
         return sample
 
@@ -108,7 +108,7 @@ def graph_clock(call: Call) -> Sample:
         graph.replay()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e-3 / GRAPH_CALLS
+        return float(begin.elapsed_time(end)) * 1e-3 / GRAPH_CALLS
 
     return sample
 

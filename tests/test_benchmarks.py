@@ -460,7 +460,7 @@ def test_an_interrupted_run_keeps_what_it_has(
     tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "out.jsonl"
-    whole = program.measure
+    whole = measure.measure
     runs = 0
 
     def interrupted(*arguments: object) -> dict[str, measure.Outcome]:

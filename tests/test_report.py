@@ -92,13 +92,16 @@ def test_speedup_needs_both_and_a_baseline_that_works() -> None:
 
 def test_cells() -> None:
     copy, aten, tx = case()
-    bad = {"median_s": None, "gbps": None, "of_copy": None}
+
+    def failed(record: Record, status: str) -> Record:
+        return dataclasses.replace(record, status=status, median_s=None, gbps=None, of_copy=None)
+
     cells = {
         "0.80 / 0.20 / **4.0x**": [copy, aten, tx],
         "0.80 / alias": [copy, dataclasses.replace(aten, alias=True), tx],
-        "WRONG / 0.20": [copy, aten, dataclasses.replace(tx, status="wrong", **bad)],
-        "refused / 0.20": [copy, aten, dataclasses.replace(tx, status="refused", **bad)],
-        "0.80 / refused": [copy, dataclasses.replace(aten, status="refused", **bad), tx],
+        "WRONG / 0.20": [copy, aten, failed(tx, "wrong")],
+        "refused / 0.20": [copy, aten, failed(tx, "refused")],
+        "0.80 / refused": [copy, failed(aten, "refused"), tx],
         "": [copy, aten],
     }
     for expected, records in cells.items():
