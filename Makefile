@@ -1,0 +1,68 @@
+# Every command of the project. Each makes what it needs: nothing has to be installed by hand.
+#
+#   make test     build, then run the tests          make bench    build, then run the benchmark
+#   make ladder   the published kernels, measured    make tune     sweep the CUDA tiles (GPU, nvcc)
+#   make lint     format and lint checks             make format   apply them
+#   make sanitize CPU kernels under ASan and UBSan   make clean    remove what builds left
+#
+# Everything runs in a local .venv. It sees the packages of PYTHON when that has torch 2.11 or later; otherwise it
+# gets the torch pinned here. TORCH=x.y.z asks for a version of its own (with another VENV to keep both).
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= auto
+PINNED_TORCH := 2.13.0
+PY := $(VENV)/bin/python
+DEPENDENCIES := "setuptools>=64" wheel "cmake>=3.22" ninja "pytest>=8" "numpy>=1.26" "scikit-learn>=1.4" "pillow>=10" rich
+LINTERS := "ruff==0.14.*" "clang-format==21.*"
+ARGS ?=
+
+.PHONY: test bench ladder tune lint format sanitize build clean
+.NOTPARALLEL:
+
+test: build
+	$(PY) -m pytest $(ARGS)
+
+bench: build
+	$(PY) -m benchmarks $(ARGS)
+
+ladder: build
+	$(PY) -m benchmarks.ladder $(ARGS)
+
+tune: build
+	$(PY) -m benchmarks.tune $(ARGS)
+
+build: $(VENV)/ready
+	$(PY) setup.py --quiet build_ext --inplace
+
+$(VENV)/ready: Makefile
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed; set PYTHON")'
+	$(PYTHON) -m venv $(VENV)
+ifeq ($(TORCH),auto)
+	if $(PYTHON) -c 'import torch, sys; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11))' 2>/dev/null; then \
+	  $(PYTHON) -c 'import site, sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
+	    > "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"; \
+	else \
+	  $(PY) -m pip install --quiet torch==$(PINNED_TORCH); \
+	fi
+else
+	$(PY) -m pip install --quiet torch==$(TORCH)
+endif
+	$(PY) -m pip install --quiet $(DEPENDENCIES)
+	touch $@
+
+CPP_FILES := $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' 2>/dev/null)
+
+lint: $(VENV)/ready
+	$(PY) -m pip install --quiet $(LINTERS)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/clang-format --dry-run --Werror $(CPP_FILES)
+
+format: $(VENV)/ready
+	$(PY) -m pip install --quiet $(LINTERS)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $(CPP_FILES)
+
+clean:
+	rm -rf build .venv* torch_transpose/*.so torch_transpose/_build_info.json
