@@ -265,6 +265,26 @@ def test_rounds_are_interleaved_and_rotate() -> None:
     assert samples == {"a": [7.0, 12.0, 14.0], "b": [8.0, 10.0, 15.0], "c": [9.0, 11.0, 13.0]}
 
 
+def test_a_host_sample_is_the_mean_of_enough_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def call() -> torch.Tensor:
+        nonlocal now
+        now += 30e-6
+        return torch.empty(0)
+
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now)
+    sample = measure.host_clock(call)
+    before = now
+    assert sample() == pytest.approx(30e-6)
+    assert now - before >= measure.HOST_SAMPLE_S
+    monkeypatch.setattr(measure, "HOST_SAMPLE_S", 1e-9)
+    sample = measure.host_clock(call)
+    before = now
+    assert sample() == pytest.approx(30e-6)
+    assert now - before == pytest.approx(30e-6)  # a long call is timed alone
+
+
 # ---- files ----
 
 
