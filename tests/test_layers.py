@@ -20,7 +20,7 @@ CODE = {".h", ".cpp", ".cu", ".cuh"}
 STANDARD = r"[a-z_]+"  # C++'s own headers have no dot and no slash
 LAWS: dict[str, tuple[set[str], str]] = {
     "core": ({"core"}, STANDARD),
-    "cpu": ({"core", "cpu"}, rf"{STANDARD}|immintrin\.h|cpuid\.h|arm_\w+\.h|unistd\.h|sys/\w+\.h"),
+    "cpu": ({"core", "cpu"}, rf"{STANDARD}|[a-z]*mmintrin\.h|cpuid\.h|arm_\w+\.h|unistd\.h|sys/\w+\.h"),
     "cuda": ({"core", "cuda"}, rf"{STANDARD}|cuda\w*\.h|cuda/\w+|cooperative_groups(/\w+)?\.h"),
     "ops": ({"core", "cpu", "cuda", "ops"}, r".*"),
 }

@@ -320,6 +320,21 @@ def test_out_large_with_guards(device: str, size: int, seed: int) -> None:
         guarded.assert_written(x, (1, 0), f"{shape} {layout} offset {offset}")
 
 
+@widths
+def test_out_beyond_cache_with_guards(device: str, size: int, seed: int) -> None:
+    """Where the CPU streams past its caches: whole lines only, and not a byte more."""
+    dtype = ITEMSIZE_DTYPE[size]
+    for rows, extra, layout, offset in [(2048, 0, "contiguous", 0), (2043, 7, "contiguous", 1), (1500, 3, "sliced", 3)]:
+        x = make_strided((rows, (24 << 20) // size // rows + extra), "contiguous", dtype, device, seed)
+        guarded = Guarded(x.shape[::-1], dtype, device, layout, offset)
+        tx.transpose(x, out=guarded.out)
+        guarded.assert_written(x, (1, 0), f"{tuple(x.shape)} {layout} at offset {offset}")
+        wide = x[: rows // 3 * 3].view(3, rows // 3, -1)
+        guarded = Guarded((wide.shape[1], 3, wide.shape[2]), dtype, device, layout, offset)
+        tx.permute(wide, (1, 0, 2), out=guarded.out)
+        guarded.assert_written(wide, (1, 0, 2), f"rows of {tuple(wide.shape)} {layout} at offset {offset}")
+
+
 def test_permute_out(device: str, seed: int) -> None:
     for dims in itertools.permutations(range(4)):
         x = make_strided((3, 8, 5, 16), "sliced", torch.bfloat16, device, seed)
