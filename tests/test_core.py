@@ -395,6 +395,7 @@ def test_explain_is_the_plan_of_the_op(device: str) -> None:
 
 # Inputs whose kernel is beyond doubt: the case, and the kernel on the CPU and on an H200.
 SMALL = (1, 2, 4, 8)
+TILES = "tile staged"  # the CPU's two ways to move tiles: by size, not by shape
 CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "empty", (0, 5), (1, 0)), "none", "none"),
     (Case("choice", "same order", (100, 200), (0, 1)), "copy", "copy"),
@@ -403,17 +404,17 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "one column", (4096, 1), (1, 0)), "copy", "copy"),
     (Case("choice", "Fortran order", (20, 30, 40), (2, 1, 0), layout="reversed"), "copy", "copy"),
     (Case("choice", "heads", (8, 4096, 32, 128), (0, 2, 1, 3)), "rows", "rows"),
-    (Case("choice", "matrix", (8192, 8192), (1, 0)), "tile", "tile"),
-    (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), "tile", "tile"),
-    (Case("choice", "odd pitch", (8191, 8193), (1, 0), SMALL), "tile", "tile_unaligned"),
-    (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), "tile", "tile_unaligned"),
-    (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "tile", "staged"),
-    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "tile", "staged"),
-    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "staged"),
-    (Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL), "tile", "staged"),
+    (Case("choice", "matrix", (8192, 8192), (1, 0)), TILES, "tile"),
+    (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), TILES, "tile"),
+    (Case("choice", "odd pitch", (8191, 8193), (1, 0), SMALL), TILES, "tile_unaligned"),
+    (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), TILES, "tile_unaligned"),
+    (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), TILES, "staged"),
+    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), TILES, "staged"),
+    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), TILES, "staged"),
+    (Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL), TILES, "staged"),
     (Case("choice", "every other column", (4096, 4096), (1, 0), layout="stepped"), "strided", "strided"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
-    (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), "tile", "tile"),
+    (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), TILES, "tile"),
 ]
 
 
@@ -422,7 +423,7 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     case, cpu, cuda = choice
     for size in case.itemsizes:
         p = of_case(case.shape, case.dims, size, case.layout)
-        assert _C.plan_cpu(p, 2).kernel == cpu, (size, _C.plan_cpu(p, 2))
+        assert _C.plan_cpu(p, 2).kernel in cpu.split(), (size, _C.plan_cpu(p, 2))
         if _C.kernels("cuda"):
             assert _C.plan_cuda(p, _C.DeviceFacts()).kernel == cuda, (size, _C.plan_cuda(p, _C.DeviceFacts()))
 
