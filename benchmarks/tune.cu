@@ -17,13 +17,13 @@ namespace {
 using namespace tx;
 using namespace tx::cuda;
 
-#define CHECK(call)                                                                       \
-  do {                                                                                    \
-    const cudaError_t status_ = (call);                                                   \
-    if (status_ != cudaSuccess) {                                                         \
+#define CHECK(call)                                                                         \
+  do {                                                                                      \
+    const cudaError_t status_ = (call);                                                     \
+    if (status_ != cudaSuccess) {                                                           \
       std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(status_)); \
-      std::exit(1);                                                                       \
-    }                                                                                     \
+      std::exit(1);                                                                         \
+    }                                                                                       \
   } while (0)
 
 __device__ uint8_t hash_byte(uint64_t i) {
@@ -37,7 +37,8 @@ __global__ void fill(uint8_t* p, int64_t n) {
   for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll) p[i] = hash_byte(i);
 }
 
-__global__ void count_wrong(const uint8_t* out, int64_t rows, int64_t cols, int element, unsigned long long* wrong) {
+__global__ void count_wrong(const uint8_t* out, int64_t rows, int64_t cols, int element,
+                            unsigned long long* wrong) {
   for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
     const int64_t col = i / rows, row = i % rows;
     for (int b = 0; b < element; ++b) {
@@ -61,7 +62,8 @@ struct Variant {
 template <class Kernel, class Params>
 cudaError_t launch(Kernel kernel, const Params& params, int64_t grid, int threads, int shared) {
   if (shared > 48 * 1024) {
-    const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    const cudaError_t status =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (status != cudaSuccess) return status;
   }
   kernel<<<static_cast<unsigned>(grid), threads, shared>>>(params);
@@ -89,8 +91,10 @@ cudaError_t run_tile(const Matrix& m) {
 
 template <class C>
 cudaError_t run_unaligned(const Matrix& m) {
-  constexpr UnalignedVariant v{C::kElement, C::kLanes, C::kOutBytes, C::kCut, C::kWarps, C::kMinBlocks, C::kBatch};
-  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, v), ceil_div(m.cols, C::kCols));
+  constexpr UnalignedVariant v{C::kElement, C::kLanes,     C::kOutBytes, C::kCut,
+                               C::kWarps,   C::kMinBlocks, C::kBatch};
+  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, v),
+                   ceil_div(m.cols, C::kCols));
 }
 
 std::vector<Variant> variants() {
@@ -122,7 +126,8 @@ int main(int argc, char** argv) {
   CHECK(cudaEventCreate(&end));
   const auto all = variants();
   // An idle GPU lowers its clocks: half a second of copies first.
-  for (int i = 0; i < 250; ++i) CHECK(launch(copy_kernel, CopyParams{in, out, capacity}, capacity / 4096 + 1, 256, 0));
+  for (int i = 0; i < 250; ++i)
+    CHECK(launch(copy_kernel, CopyParams{in, out, capacity}, capacity / 4096 + 1, 256, 0));
   for (int element : {1, 2, 4, 8, 16}) {
     for (int a = 2; a + 1 < argc; a += 2) {
       const Matrix m{in, out, std::atoll(argv[a]), std::atoll(argv[a + 1])};
@@ -135,7 +140,8 @@ int main(int argc, char** argv) {
         CHECK(cudaMemset(wrong, 0, sizeof *wrong));
         const cudaError_t status = v.run(m);
         if (status != cudaSuccess) {
-          std::printf("%d %ld %ld 0 %s refused:%s\n", element, m.rows, m.cols, v.name.c_str(), cudaGetErrorName(status));
+          std::printf("%d %ld %ld 0 %s refused:%s\n", element, m.rows, m.cols, v.name.c_str(),
+                      cudaGetErrorName(status));
           cudaGetLastError();
           continue;
         }
@@ -161,13 +167,14 @@ int main(int argc, char** argv) {
         into.push_back(ms);
       };
       for (int r = 0; r < repeats; ++r) {
-        time([&] { return launch(copy_kernel, CopyParams{in, out, bytes}, bytes / 4096 + 1, 256, 0); }, times.back());
+        time([&] { return launch(copy_kernel, CopyParams{in, out, bytes}, bytes / 4096 + 1, 256, 0); },
+             times.back());
         for (size_t v = 0; v < mine.size(); ++v) time([&] { return mine[v]->run(m); }, times[v]);
       }
       const double copy = median(times.back());
       for (size_t v = 0; v < mine.size(); ++v) {
-        std::printf("%d %ld %ld %.0f %s %.3f\n", element, m.rows, m.cols, 2e-6 * bytes / copy, mine[v]->name.c_str(),
-                    copy / median(times[v]));
+        std::printf("%d %ld %ld %.0f %s %.3f\n", element, m.rows, m.cols, 2e-6 * bytes / copy,
+                    mine[v]->name.c_str(), copy / median(times[v]));
       }
       std::fflush(stdout);
     }

@@ -118,7 +118,7 @@ def main() -> None:
                     scores.setdefault(fields[4], []).append(float(fields[5]))
                 except ValueError:
                     print(line, file=sys.stderr)
-            ranked = sorted(scores.items(), key=lambda item: -math.prod(item[1]) ** (1 / len(item[1])))
+            ranked = sorted(scores.items(), key=lambda item: -(math.prod(item[1]) ** (1 / len(item[1]))))
             print(f"// {options.family}, {element} bytes; of copy at {', '.join(sizes)}; geometric mean")
             for name, values in ranked[: options.best]:
                 mean = math.prod(values) ** (1 / len(values))

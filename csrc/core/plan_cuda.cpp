@@ -21,8 +21,8 @@ constexpr int64_t kRowsTileVectors = 1024;
 int last(const Problem& p) { return p.rank - 1; }
 
 bool one_run(const Problem& p) {
-  return p.rank == 0 || (p.rank == 1 && p.dims[0].in_stride == p.element_bytes &&
-                         p.dims[0].out_stride == p.element_bytes);
+  return p.rank == 0 ||
+         (p.rank == 1 && p.dims[0].in_stride == p.element_bytes && p.dims[0].out_stride == p.element_bytes);
 }
 
 bool output_is_dense(const Problem& p) { return p.rank > 0 && p.dims[last(p)].out_stride == p.element_bytes; }
@@ -55,8 +55,8 @@ struct TileChoice {
   double filled = 0;
 };
 
-// The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the faster
-// on large problems.
+// The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the
+// faster on large problems.
 TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
   TileChoice best;
@@ -105,8 +105,8 @@ WhyNot needs_two_dense_dims(const Problem& p) {
 
 WhyNot needs_few_outer_dims(const Problem& p, int inside) {
   if (p.rank - inside <= kMaxOuterDims) return "";
-  return "it decodes at most " + std::to_string(kMaxOuterDims) + " dims beyond its tile, and this problem has " +
-         std::to_string(p.rank - inside);
+  return "it decodes at most " + std::to_string(kMaxOuterDims) +
+         " dims beyond its tile, and this problem has " + std::to_string(p.rank - inside);
 }
 
 WhyNot fill_copy(Plan& plan) {
@@ -161,8 +161,8 @@ WhyNot fill_unaligned(Plan& plan) {
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
   const int row_dim = last(p);
   if (p.dims[row_dim].extent < kVector / p.element_bytes) {
-    return "it needs at least " + std::to_string(kVector / p.element_bytes) + " elements along an output row, got " +
-           std::to_string(p.dims[row_dim].extent);
+    return "it needs at least " + std::to_string(kVector / p.element_bytes) +
+           " elements along an output row, got " + std::to_string(p.dims[row_dim].extent);
   }
   plan.tile[row_dim] = v.rows();
   plan.tile[input_dense_dim(p)] = v.cols();
@@ -174,20 +174,38 @@ WhyNot fill_unaligned(Plan& plan) {
 }
 
 WhyNot fill_staged(Plan& plan) {
-  const Problem& p = plan.problem;
-  const WhyNot why_not = needs_both_dense(p);
+  const WhyNot why_not = needs_both_dense(plan.problem);
   if (!why_not.empty()) return why_not;
-  const StagedTile tile = choose_staged_tile(p, kStagedTileBytes, kStagedTileBytesMost);
-  if (!tile.why_not.empty()) return tile.why_not;
-  std::copy(tile.extent, tile.extent + p.rank, plan.tile);
-  plan.layout = staged_layout(p, plan.tile);
+  double cost = 0;
+  WhyNot no_tile;
+  plan.layout = {};
+  for (int block = staged_block(plan.problem);; block = 1) {
+    const Problem p = staged_blocks(plan.problem, block);
+    const StagedTile tile = choose_staged_tile(p, block, kStagedTileBytes, kStagedTileBytesMost);
+    if (tile.why_not.empty()) {
+      const StagedLayout layout = staged_layout(p, tile.extent, block);
+      const double this_cost = staged_cost(p, layout, tile.extent);
+      if (cost == 0 || this_cost < cost) {
+        cost = this_cost;
+        plan.layout = layout;
+        std::copy(tile.extent, tile.extent + p.rank, plan.tile);
+      }
+    } else {
+      no_tile = tile.why_not;
+    }
+    if (block == 1) break;
+  }
+  if (cost == 0) return no_tile;
+  const Problem& p = plan.problem;
+  if (plan.layout.block > 1) {
+    plan.tile[last(p)] *= plan.layout.block;
+    plan.tile[input_dense_dim(p)] *= plan.layout.block;
+  }
   plan.grid = tile_count(p, plan.tile);
   plan.block = kStagedThreads;
   plan.shared_bytes = plan.layout.shared_bytes;
-  const int dims_of_tiles =
-      static_cast<int>(std::count_if(p.dims, p.dims + p.rank, [&, d = 0](const Dim& dim) mutable {
-        return plan.tile[d++] < dim.extent;
-      }));
+  int dims_of_tiles = 0;
+  for (int d = 0; d < p.rank; ++d) dims_of_tiles += plan.tile[d] < p.dims[d].extent;
   return needs_few_outer_dims(p, p.rank - dims_of_tiles);
 }
 
@@ -227,16 +245,17 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
     return "there is no such kernel";
   }();
   if (!why_not.empty()) return why_not;
-  if (plan.grid > kMostBlocks) return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
+  if (plan.grid > kMostBlocks)
+    return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
   if (plan.shared_bytes > facts.shared_per_block) {
-    return "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory a block, and the device has " +
-           std::to_string(facts.shared_per_block);
+    return "it needs " + std::to_string(plan.shared_bytes) +
+           " bytes of shared memory a block, and the device has " + std::to_string(facts.shared_per_block);
   }
   return "";
 }
 
-// Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged kernel, and
-// moving narrow elements one a thread costs more than staging them.
+// Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged
+// kernel, and moving narrow elements one a thread costs more than staging them.
 bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
   // Part of a copy's rate that the staged kernel reaches, over what full tiles reach.
   const double tile_filled = p.element_bytes == 1 ? 0.82 : p.element_bytes <= 4 ? 0.88 : 0.95;
@@ -246,7 +265,8 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
     case Kernel::kRows:
       return p.element_bytes >= kBytesMovedDirectly;
     case Kernel::kTile:
-      return needs_two_dense_dims(p).empty() && choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;
+      return needs_two_dense_dims(p).empty() &&
+             choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;
     case Kernel::kTileUnaligned:
       return needs_two_dense_dims(p).empty() && unaligned_variant(p.element_bytes) >= 0 &&
              unaligned_filled(p) >= kUnalignedFilled;

@@ -14,12 +14,13 @@ struct DeviceFacts {
   int shared_per_block = 232448;  // bytes a block may opt in to
   int shared_per_sm = 233472;     // bytes
   int l2_bytes = 62914560;
-  int arch = 90;                  // compute capability, 10 x major + minor
+  int arch = 90;  // compute capability, 10 x major + minor
 };
 
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts);
 
-// The rule that keeps `kernel` from running a normalised problem, with the value that breaks it; empty if none.
+// The rule that keeps `kernel` from running a normalised problem, with the value that breaks it; empty if
+// none.
 std::string why_not_cuda(Kernel kernel, const Problem& normalised, const DeviceFacts& facts);
 
 // The plan with `kernel` in place of the planner's choice. Precondition: why_not_cuda() is empty.

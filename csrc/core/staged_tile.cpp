@@ -60,7 +60,8 @@ void cover(const Problem& p, const Order& order, int64_t Dim::* stride, int64_t 
   }
 }
 
-StagedSide side_of(const Problem& p, const Order& order, int64_t Dim::* stride, const int32_t* tile, bool& fits) {
+StagedSide side_of(const Problem& p, const Order& order, int64_t Dim::* stride, const int32_t* tile,
+                   bool& fits) {
   StagedSide side;
   int64_t next_stride = p.element_bytes;
   int i = 0;
@@ -91,9 +92,10 @@ int64_t run_bytes(const Problem& p, const StagedSide& side, const int32_t* tile)
   return bytes;
 }
 
-// Part of the machine's copy rate that a tile of these runs can hope for: a run of r bytes costs about as much
-// as r + c contiguous ones (sectors shared with neighbours, requests that are not full lines).
-double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, int64_t bytes, int64_t wanted) {
+// Part of the machine's copy rate that a tile of these runs can hope for: a run of r bytes costs about as
+// much as r + c contiguous ones (sectors shared with neighbours, requests that are not full lines).
+double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, int64_t bytes,
+             int64_t wanted) {
   constexpr double kInCost = 24, kOutCost = 40, kTileCost = 1024;
   const auto in = static_cast<double>(run_bytes(p, layout.in, tile));
   const auto out = static_cast<double>(run_bytes(p, layout.out, tile));
@@ -126,8 +128,10 @@ StagedLayout staged_sides(const Problem& p, const int32_t* tile) {
   return layout;
 }
 
-// Places the runs; `spread` granules more than needed separate neighbours along the first axis.
+// Places the runs. `spread` more units than needed separate neighbours along the first axis; the unit is a
+// granule where runs stay congruent to global memory modulo 16 (layout.vectors), else a word.
 void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layout) {
+  const int64_t unit = layout.vectors ? kVector : staged_word(static_cast<int>(p.element_bytes));
   int64_t step = p.element_bytes;
   for (int i = 0; i < layout.in.chain_count; ++i) {
     const int d = layout.in.chain[i];
@@ -139,19 +143,28 @@ void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layo
   for (int d = 0; d < p.rank; ++d) {
     if (tile[d] < p.dims[d].extent) steps |= static_cast<uint64_t>(p.dims[d].in_stride * tile[d]);
   }
-  const bool tiles_aligned = steps % kVector == 0;
-  // Runs start at the input's residue modulo 16 and are widened to whole granules, which must not meet.
+  const bool tiles_aligned = layout.vectors && steps % kVector == 0;
+  // Runs are widened to whole granules on both ends, which must not meet.
+  bool first = true;
+  const auto place_axis = [&](int64_t in_stride, int64_t count) {
+    const int64_t residue = in_stride % unit;
+    const bool aligned = tiles_aligned && residue == 0 && step % kVector == 0;
+    const int64_t apart = layout.vectors ? kVector - 1 : 2 * (kVector - 1);
+    const int64_t least = (aligned ? step : step + apart) + (first ? spread * unit : 0);
+    const int64_t stride = round_up(std::max<int64_t>(least - residue, 0), unit) + residue;
+    first = false;
+    step = stride * (count - 1) + step;
+    if (step > INT32_MAX / 4) layout.fits = false;
+    return static_cast<int32_t>(std::min<int64_t>(stride, INT32_MAX / 4));
+  };
+  if (layout.block > 1)
+    layout.block_shared = place_axis(p.dims[p.rank - 1].in_stride / layout.block, layout.block);
   for (int i = 0; i < layout.in.axis_count; ++i) {
     const int d = layout.in.axes[i];
-    const int64_t residue = p.dims[d].in_stride % kVector;
-    const bool aligned = tiles_aligned && residue == 0 && step % kVector == 0;
-    const int64_t least = (aligned ? step : step + kVector - 1) + (i == 0 ? spread * kVector : 0);
-    const int64_t stride = round_up(std::max<int64_t>(least - residue, 0), kVector) + residue;
-    layout.shared_stride[d] = static_cast<int32_t>(std::min<int64_t>(stride, INT32_MAX / 2));
-    step = stride * (tile[d] - 1) + step;
-    if (step > INT32_MAX / 4) layout.fits = false;
+    layout.shared_stride[d] = place_axis(p.dims[d].in_stride, tile[d]);
   }
-  const auto total = static_cast<int32_t>(std::min<int64_t>(round_up(step + 2 * kVector, kVector), INT32_MAX / 4));
+  const auto total =
+      static_cast<int32_t>(std::min<int64_t>(round_up(step + 2 * kVector, kVector), INT32_MAX / 4));
   layout.shared_bytes = layout.padded ? staged_padded(total, static_cast<int>(p.element_bytes)) + 16 : total;
 }
 
@@ -174,15 +187,16 @@ int64_t repeated_run(const Problem& p, const StagedLayout& layout, const int32_t
   return run;
 }
 
-// Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several words, and
-// a warp's store that straddles lines of the output as much as two.
+// Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several
+// words, and a warp's store that straddles lines of the output as much as two.
 double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile, int conflicts) {
   constexpr double kFind = 40, kWord = 6, kElement = 3, kStraddle = 4;
   const double per_word = std::max(1.0, 4.0 / static_cast<double>(p.element_bytes));
   const int64_t repeats = ceil_div(tile[layout.repeat_dim], layout.repeat_step);
   const int64_t rounds = ceil_div(gather_slots(p, layout, tile), kStagedThreads);
   const bool straddles = repeated_run(p, layout, tile) % kLine != 0;
-  const double word = kWord + kElement * per_word * conflicts + (straddles ? kStraddle : 0);
+  const double word = (kWord + kElement * per_word * conflicts + (straddles ? kStraddle : 0)) *
+                      static_cast<double>(layout.block);
   return static_cast<double>(rounds) * (kFind + static_cast<double>(repeats) * word);
 }
 
@@ -210,7 +224,8 @@ void choose_repeat(const Problem& p, const int32_t* tile, StagedLayout& layout) 
     layout.repeat_step = static_cast<int>(least);
     const int64_t slots = gather_slots(p, layout, tile);
     for (int rounds = 1; rounds <= 4; ++rounds) {
-      consider(d, std::min(std::max<int64_t>(1, rounds * kStagedThreads / slots) * least, tile[d] / least * least));
+      consider(d, std::min(std::max<int64_t>(1, rounds * kStagedThreads / slots) * least,
+                           tile[d] / least * least));
     }
   };
   const int word = staged_word(element);  // the least that keeps the phase of a word
@@ -261,27 +276,75 @@ int input_dense_dim(const Problem& p) {
   return -1;
 }
 
-StagedLayout staged_layout(const Problem& p, const int32_t* tile) {
+double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  constexpr double kPiece = 30;  // instructions to find, load and store 16 bytes
+  int64_t runs = layout.block;
+  for (int i = 0; i < layout.in.axis_count; ++i) runs *= tile[layout.in.axes[i]];
+  const int64_t run = run_bytes(p, layout.in, tile);
+  const int64_t pieces = runs * ceil_div(run + kVector - p.element_bytes, kVector);
+  const double load = kPiece * static_cast<double>(ceil_div(pieces, kStagedThreads));
+  return (load + gather_cost(p, layout, tile, gather_conflicts(p, layout, tile))) /
+         static_cast<double>(runs * run);
+}
+
+StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
   StagedLayout layout = staged_sides(p, tile);
+  layout.block = block;
   if (!layout.fits) return layout;
+  struct Style {
+    bool vectors, padded;
+  };
   StagedLayout best;
   double best_cost = -1;
-  for (const bool padded : {false, true}) {
-    for (int spread = 0; spread < (layout.in.axis_count > 0 ? 8 : 1); ++spread) {
-      layout.padded = padded;
+  for (const Style style : {Style{true, false}, Style{false, false}, Style{true, true}}) {
+    layout.vectors = style.vectors;
+    layout.padded = style.padded;
+    const bool axes = layout.in.axis_count > 0 || block > 1;
+    for (int spread = 0; spread < (axes ? 8 : 1); ++spread) {
+      layout.fits = true;
       place(p, tile, spread, layout);
+      if (!layout.fits) continue;
       choose_repeat(p, tile, layout);
       const int conflicts = gather_conflicts(p, layout, tile);
-      const double cost = gather_cost(p, layout, tile, conflicts);
+      const double cost =
+          gather_cost(p, layout, tile, conflicts) * (style.vectors && !style.padded ? 1 : 1.03);
       if (best_cost < 0 || cost < best_cost) best = layout, best_cost = cost;
       if (conflicts == 1) break;
     }
-    if (best_cost == gather_cost(p, best, tile, 1)) break;
+    if (best_cost >= 0 && gather_conflicts(p, best, tile) == 1 && !best.padded) break;
   }
   return best;
 }
 
-StagedTile choose_staged_tile(const Problem& p, int64_t bytes, int64_t bytes_most) {
+int staged_block(const Problem& p) {
+  constexpr int64_t kWord = 4,
+                    kShortestRun = 32;  // bytes of an output row, below which its stores would scatter
+  if (p.element_bytes >= kWord || p.rank < 2) return 1;
+  const int row_dim = p.rank - 1, col_dim = input_dense_dim(p);
+  if (col_dim < 0 || col_dim == row_dim) return 1;
+  uint64_t bits = p.in_address | p.out_address;
+  for (int d = 0; d < p.rank; ++d) {
+    if (d != col_dim) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
+    if (d != row_dim) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  }
+  const int64_t row_bytes = p.dims[row_dim].extent * p.element_bytes;
+  bits |= static_cast<uint64_t>(row_bytes | p.dims[col_dim].extent * p.element_bytes);
+  return bits % kWord == 0 && row_bytes >= kShortestRun ? static_cast<int>(kWord / p.element_bytes) : 1;
+}
+
+Problem staged_blocks(const Problem& problem, int block) {
+  Problem p = problem;
+  if (block == 1) return p;
+  Dim &row = p.dims[p.rank - 1], &col = p.dims[input_dense_dim(p)];
+  p.element_bytes *= block;
+  row = {row.extent / block, row.in_stride * block, p.element_bytes};
+  col = {col.extent / block, p.element_bytes, col.out_stride * block};
+  return p;
+}
+
+StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_t bytes_most) {
+  bytes /= block;  // as many rows as a block has share a row of words
+  bytes_most /= block;
   const Order in = input_order(p, nullptr), out = output_order(p, nullptr);
   StagedTile best;
   best.why_not = "no tile of it fits the limits of the staged kernel";
@@ -298,15 +361,17 @@ StagedTile choose_staged_tile(const Problem& p, int64_t bytes, int64_t bytes_mos
       if (volume > bytes_most) break;
       // Short runs that cannot grow: several of them, so that a block has enough to move.
       for (int d = p.rank - 1; d >= 0; --d) {
-        if (tile[d] == 1 && volume * p.dims[d].extent <= bytes / 2) {
-          tile[d] = static_cast<int32_t>(p.dims[d].extent);
-          volume *= tile[d];
-        }
+        const int64_t room = bytes / 2 / volume;
+        if (tile[d] > 1 || room < 2) continue;
+        const int64_t extent = p.dims[d].extent;
+        tile[d] = static_cast<int32_t>(extent <= room ? extent : ceil_div(extent, ceil_div(extent, room)));
+        volume *= tile[d];
       }
       StagedLayout layout = staged_sides(p, tile);
-      if (!layout.fits) continue;
+      if (!layout.fits || layout.in.axis_count + (block > 1) > kMaxStagedAxes) continue;
+      layout.block = block;
       place(p, tile, 0, layout);
-      if (!layout.fits || layout.shared_bytes > bytes_most * 5 / 4) continue;
+      if (!layout.fits || layout.shared_bytes > bytes_most * block * 5 / 4) continue;
       const double value = score(p, layout, tile, volume, bytes);
       if (value > best_score) {
         best_score = value;

@@ -10,7 +10,7 @@
 namespace tx {
 
 inline constexpr int kMaxStagedChain = 3;  // dims that form one contiguous run of a tile
-inline constexpr int kMaxStagedAxes = 4;   // further dims of a tile, on either side
+inline constexpr int kMaxStagedAxes = 5;   // further dims of a tile, on either side
 
 // The dim that is contiguous in the input (stride of one element), or -1. Precondition: normalised.
 int input_dense_dim(const Problem& problem);
@@ -21,39 +21,56 @@ struct StagedTile {
 };
 
 // A tile whose runs are long on both sides and whose bytes are near `bytes` and never beyond `bytes_most`.
-// Precondition: normalised, a dense dim on both sides.
-StagedTile choose_staged_tile(const Problem& problem, int64_t bytes, int64_t bytes_most);
+// Precondition: normalised, a dense dim on both sides. With block > 1, the problem counts in blocks.
+StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most);
 
-// How one side of the move walks a tile: a run, contiguous on that side, of up to three dims, and the dims that
-// number the runs. Only the run's last dim may be cut short by the tile.
+// Elements narrower than a word (4 bytes) are moved in square blocks of 4 / element_bytes where both sides
+// allow it: a word then holds neighbours of an input row on the way in and neighbours of an output row on the
+// way out, and a thread turns the block in registers. The problem in between has words for elements. These
+// are its rules: the two dense dims differ and hold whole blocks, and every other stride and both addresses
+// are multiples of a word.
+int staged_block(const Problem& problem);  // elements along a side of a block; 1 where it does not apply
+
+// The problem with blocks for elements: both dense dims shortened, their far strides lengthened.
+Problem staged_blocks(const Problem& problem, int block);
+
+// How one side of the move walks a tile: a run, contiguous on that side, of up to three dims, and the dims
+// that number the runs. Only the run's last dim may be cut short by the tile.
 struct StagedSide {
   int chain_count = 0;
   int chain[kMaxStagedChain];  // fastest first
   int axis_count = 0;
-  int axes[kMaxStagedAxes];    // fastest first
+  int axes[kMaxStagedAxes];  // fastest first
 };
 
 struct StagedLayout {
   StagedSide in;
   StagedSide out;
-  int in_cut = -1;   // dim whose last tile is shorter, or -1; there are at most two
+  int in_cut = -1;  // dim whose last tile is shorter, or -1; there are at most two
   int out_cut = -1;
   int32_t shared_stride[kMaxDims];  // bytes, before padding; only for dims of the tile
   // The gather is the same `repeat_step` indices further along `repeat_dim`, only shifted in both memories: a
-  // thread finds the coordinates of a word once and then repeats. `repeat_dim` is the last of the output's run
-  // or one of the output's axes.
+  // thread finds the coordinates of a word once and then repeats. `repeat_dim` is the last of the output's
+  // run or one of the output's axes.
   int repeat_dim = -1;
   int repeat_step = 1;
-  bool padded = false;    // see staged_padded()
-  int shared_bytes = 0;   // after padding, whatever the input's alignment
-  bool fits = false;      // within the limits above
+  bool padded = false;  // see staged_padded()
+  bool vectors = true;  // runs lie congruent to global memory modulo 16: they are stored whole, else by words
+  int block = 1;        // see staged_block()
+  int32_t block_shared = 0;  // bytes between the rows of a block, before padding
+  int shared_bytes = 0;      // after padding, whatever the input's alignment
+  bool fits = false;         // within the limits above
 };
 
-// The layout of a tile with the cheapest gather that was found.
-StagedLayout staged_layout(const Problem& problem, const int32_t* tile);
+// The layout of a tile with the cheapest gather that was found. With block > 1, problem and tile count in
+// blocks.
+StagedLayout staged_layout(const Problem& problem, const int32_t* tile, int block);
 
-// Address in fast memory after padding: every 128 bytes move one word (4 bytes, or an element if wider) along,
-// which spreads power-of-two strides over the banks.
+// Instructions a thread spends on a byte, roughly: what decides between blocks and elements.
+double staged_cost(const Problem& problem, const StagedLayout& layout, const int32_t* tile);
+
+// Address in fast memory after padding: every 128 bytes move one word (4 bytes, or an element if wider)
+// along, which spreads power-of-two strides over the banks.
 TX_HOST_DEVICE constexpr int32_t staged_padded(int32_t address, int element_bytes) {
   return address + (address >> 7) * (element_bytes > 4 ? element_bytes : 4);
 }

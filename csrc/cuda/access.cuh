@@ -35,8 +35,8 @@ using Word = typename WordOf<kBytes>::type;
 
 inline constexpr int kVector = 16;  // bytes of the widest load and store
 
-// Keeps input lines in L2 longer than output lines: neighbouring tiles read what is left of a line, nobody reads
-// outputs. Only for the L2-prefetching loads below; architectures before sm_80 have neither.
+// Keeps input lines in L2 longer than output lines: neighbouring tiles read what is left of a line, nobody
+// reads outputs. Only for the L2-prefetching loads below; architectures before sm_80 have neither.
 __device__ __forceinline__ uint64_t keep_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -65,9 +65,24 @@ __device__ __forceinline__ void store_past_l1(uint8_t* p, uint32_t v) {
   asm volatile("st.global.L1::no_allocate.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
-// Transposes a block of rows x V elements held one row a vector, V = 16 / kElement: afterwards column[j] holds
-// element j of every row. V rows, but 8 of 1-byte elements: 16 rows would take twice the registers. 4- and 8-byte
-// elements only rename registers; 1- and 2-byte ones take 8 and 4 byte permutes a vector.
+// Transposes a square block of 2- or 1-byte elements, one row a word.
+__device__ __forceinline__ void transpose_words(uint32_t (&w)[2]) {
+  const uint32_t a = w[0], b = w[1];
+  w[0] = __byte_perm(a, b, 0x5410);
+  w[1] = __byte_perm(a, b, 0x7632);
+}
+__device__ __forceinline__ void transpose_words(uint32_t (&w)[4]) {
+  const uint32_t ab_low = __byte_perm(w[0], w[1], 0x5140), ab_high = __byte_perm(w[0], w[1], 0x7362);
+  const uint32_t cd_low = __byte_perm(w[2], w[3], 0x5140), cd_high = __byte_perm(w[2], w[3], 0x7362);
+  w[0] = __byte_perm(ab_low, cd_low, 0x5410);
+  w[1] = __byte_perm(ab_low, cd_low, 0x7632);
+  w[2] = __byte_perm(ab_high, cd_high, 0x5410);
+  w[3] = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
+// Transposes a block of rows x V elements held one row a vector, V = 16 / kElement: afterwards column[j]
+// holds element j of every row. V rows, but 8 of 1-byte elements: 16 rows would take twice the registers. 4-
+// and 8-byte elements only rename registers; 1- and 2-byte ones take 8 and 4 byte permutes a vector.
 template <int kElement>
 inline constexpr int kBlockRows = kElement == 1 ? 8 : kVector / kElement;
 
@@ -97,8 +112,9 @@ __device__ __forceinline__ void transpose_in_registers(const uint4 (&row)[kBlock
       uint32_t even[4], odd[4];
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
-        even[m] = __byte_perm(w[2 * m][k], w[2 * m + 1][k], 0x5410);
-        odd[m] = __byte_perm(w[2 * m][k], w[2 * m + 1][k], 0x7632);
+        uint32_t block[2] = {w[2 * m][k], w[2 * m + 1][k]};
+        transpose_words(block);
+        even[m] = block[0], odd[m] = block[1];
       }
       column[2 * k] = make_uint4(even[0], even[1], even[2], even[3]);
       column[2 * k + 1] = make_uint4(odd[0], odd[1], odd[2], odd[3]);
@@ -109,13 +125,10 @@ __device__ __forceinline__ void transpose_in_registers(const uint4 (&row)[kBlock
       uint32_t out[4][2];
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        const uint32_t a = w[4 * m][k], b = w[4 * m + 1][k], c = w[4 * m + 2][k], d = w[4 * m + 3][k];
-        const uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
-        const uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
-        out[0][m] = __byte_perm(ab_low, cd_low, 0x5410);
-        out[1][m] = __byte_perm(ab_low, cd_low, 0x7632);
-        out[2][m] = __byte_perm(ab_high, cd_high, 0x5410);
-        out[3][m] = __byte_perm(ab_high, cd_high, 0x7632);
+        uint32_t block[4] = {w[4 * m][k], w[4 * m + 1][k], w[4 * m + 2][k], w[4 * m + 3][k]};
+        transpose_words(block);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) out[j][m] = block[j];
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) column[4 * k + j] = make_uint2(out[j][0], out[j][1]);

@@ -8,9 +8,10 @@ namespace tx::cuda {
 
 inline constexpr int kSimpleThreads = 256;
 
-// One run. A thread writes one aligned 16-byte vector of the output: more bytes a thread, persistent grids, bulk
-// copies and cache hints were all no faster (H200). `shift` is (in - out) modulo 16: zero takes the plain load,
-// otherwise the vector is cut from the five aligned words that hold it. Ends shorter than a vector go by bytes.
+// One run. A thread writes one aligned 16-byte vector of the output: more bytes a thread, persistent grids,
+// bulk copies and cache hints were all no faster (H200). `shift` is (in - out) modulo 16: zero takes the
+// plain load, otherwise the vector is cut from the five aligned words that hold it. Ends shorter than a
+// vector go by bytes.
 __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_constant__ CopyParams p) {
   const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(p.out) & (kVector - 1));
   const int64_t vector = static_cast<int64_t>(blockIdx.x) * kSimpleThreads + threadIdx.x;
@@ -27,8 +28,8 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
       const uint32_t shift = 8 * (residue & 3);
       const auto* words = reinterpret_cast<const uint32_t*>(from - (residue & 3));
       const uint32_t w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3], w4 = shift ? words[4] : 0;
-      v = make_uint4(__funnelshift_r(w0, w1, shift), __funnelshift_r(w1, w2, shift), __funnelshift_r(w2, w3, shift),
-                     __funnelshift_r(w3, w4, shift));
+      v = make_uint4(__funnelshift_r(w0, w1, shift), __funnelshift_r(w1, w2, shift),
+                     __funnelshift_r(w2, w3, shift), __funnelshift_r(w3, w4, shift));
     }
     *reinterpret_cast<uint4*>(p.out + at) = v;
   } else {
@@ -37,7 +38,8 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
   }
 }
 
-// Many runs, contiguous on both sides. A block moves a plane of `rows` runs x `cols` elements, lanes along a run.
+// Many runs, contiguous on both sides. A block moves a plane of `rows` runs x `cols` elements, lanes along a
+// run.
 template <int E>
 __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_constant__ RowsParams p) {
   const QuotRem strip = p.strips.divmod(blockIdx.x);
@@ -70,8 +72,8 @@ __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_const
   }
 }
 
-// Any strides: one element a thread, in output order. kWide: 2^31 elements or more, by 64-bit division, looping
-// where a grid cannot hold them; the speed of that case is not a concern, its being right is.
+// Any strides: one element a thread, in output order. kWide: 2^31 elements or more, by 64-bit division,
+// looping where a grid cannot hold them; the speed of that case is not a concern, its being right is.
 template <int E, bool kWide>
 __global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_constant__ StridedParams p) {
   const int64_t step = kWide ? int64_t{gridDim.x} * kSimpleThreads : p.count;

@@ -1,16 +1,23 @@
 // Tiles over the innermost dims of both sides: whatever a tile's shape, it is a set of contiguous runs in the
-// input and another set of contiguous runs in the output. Runs come in as aligned 16-byte vectors, wait in shared
-// memory in input order, and leave as words gathered in output order. Serves narrow matrices, batches of small
-// ones, and permutations whose innermost dims are short.
+// input and another set of contiguous runs in the output. Runs come in as aligned 16-byte vectors, wait in
+// shared memory in input order, and leave as words gathered in output order. Serves narrow matrices, batches
+// of small ones, and permutations whose innermost dims are short.
 //
-//   input    A run is widened to the 16-byte granules that hold it, so that every load is aligned whatever the
-//            run's address. The granules of a valid byte lie on the byte's own page: reading them cannot fault.
-//   shared   A byte at global address a lies at a shared address congruent to a modulo 16: strides between runs
-//            keep the input's residue, so alignment needs no shifting. On top of that every 128 bytes are moved
-//            one word along (staged_padded()), which spreads the power-of-two strides of the gather over the banks.
+//   input    A run is widened to the 16-byte granules that hold it, so that every load is aligned whatever
+//   the
+//            run's address. The granules of a valid byte lie on the byte's own page: reading them cannot
+//            fault.
+//   shared   A byte at global address a lies at a shared address congruent to a modulo 16, or modulo a word:
+//            strides between runs keep the input's residue, so alignment needs no shifting. The planner
+//            chooses those strides, and where they do not suffice moves every 128 bytes one word along
+//            (staged_padded()), so that the gather spreads over the banks.
+//   blocks   1- and 2-byte elements whose strides keep to words are moved as 4 x 4 and 2 x 2 blocks of them:
+//   a
+//            quarter and half of the shared loads, turned in registers by byte permutes.
 //   output   A word (4 bytes, or an element if wider) is aligned in global memory. A thread finds where the
-//            elements of a word lie by division, once; then it repeats: along one dim of the tile the same pattern
-//            comes again, shifted by constants in both memories. Words that stick out of a run go by elements.
+//            elements of a word lie by division, once; then it repeats: along one dim of the tile the same
+//            pattern comes again, shifted by constants in both memories. Words that stick out of a run go by
+//            elements.
 #pragma once
 
 #include "cuda/access.cuh"
@@ -18,7 +25,8 @@
 
 namespace tx::cuda {
 
-template <int E, int kChain>
+// kBlock > 1: the words of narrower elements, in square blocks of kBlock; E is then 4.
+template <int E, int kChain, int kBlock>
 __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_constant__ StagedParams p) {
   extern __shared__ __align__(16) uint8_t shared[];
   using Element = Word<E>;
@@ -32,8 +40,10 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     in += at.rem * dim.in_stride;
     out += at.rem * dim.out_stride;
     index = at.quot;
-    if (d == p.in_cut_dim) in_cut = static_cast<int>(min(int64_t{in_cut}, p.in_cut_extent - int64_t{at.rem} * p.in_cut_tile));
-    if (d == p.out_cut_dim) out_cut = static_cast<int>(min(int64_t{out_cut}, p.out_cut_extent - int64_t{at.rem} * p.out_cut_tile));
+    if (d == p.in_cut_dim)
+      in_cut = static_cast<int>(min(int64_t{in_cut}, p.in_cut_extent - int64_t{at.rem} * p.in_cut_tile));
+    if (d == p.out_cut_dim)
+      out_cut = static_cast<int>(min(int64_t{out_cut}, p.out_cut_extent - int64_t{at.rem} * p.out_cut_tile));
   }
   const auto limit = [&](Cut cut, int extent) {
     return cut == Cut::kNone ? extent : cut == Cut::kIn ? in_cut : out_cut;
@@ -65,7 +75,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
           at += static_cast<int>(c.rem) * axis.shared_stride;
           inside &= static_cast<int>(c.rem) < limit(axis.cut, axis.extent.divisor);
         }
-        const int begin = at & (kVector - 1);
+        const auto begin = static_cast<int>(reinterpret_cast<uintptr_t>(from) & (kVector - 1));
         const int offset = static_cast<int>(piece.rem) * kVector;
         if (inside && offset < begin + run_bytes) {
           v[b] = *reinterpret_cast<const uint4*>(from - begin + offset);
@@ -77,7 +87,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     for (int b = 0; b < kBatch; ++b) {
       if (to[b] < 0) continue;
       uint8_t* at = shared + (p.padded ? staged_padded(to[b], E) : to[b]);
-      if (E == 16 || !p.padded) {
+      if (E == 16 || p.vectors) {
         *reinterpret_cast<uint4*>(at) = v[b];
       } else if (E == 8) {
         reinterpret_cast<uint2*>(at)[0] = make_uint2(v[b].x, v[b].y);
@@ -110,14 +120,15 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
       to += c.rem * axis.stride;
       base += static_cast<int>(c.rem) * axis.shared_stride;
       if (d == p.repeat_axis) {
-        repeats = (limit(p.repeat_cut, p.repeat_extent) - static_cast<int>(c.rem) + p.repeat_step - 1) / p.repeat_step;
+        repeats = (limit(p.repeat_cut, p.repeat_extent) - static_cast<int>(c.rem) + p.repeat_step - 1) /
+                  p.repeat_step;
       } else {
         inside &= static_cast<int>(c.rem) < limit(axis.cut, axis.extent.divisor);
       }
     }
     if (!inside) continue;
-    // The word's elements are [first, first + kPerWord) of the run. Lined up with the output's words, the first
-    // may begin before the run: then it belongs to the repeat before.
+    // The word's elements are [first, first + kPerWord) of the run. Lined up with the output's words, the
+    // first may begin before the run: then it belongs to the repeat before.
     const int lead = kPerWord == 1 ? 0 : static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kWord - 1)) / E;
     const int first = static_cast<int>(word.rem) * kPerWord - lead;
     to += first * E;
@@ -172,7 +183,16 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     for (int e = 0; e < kPerWord; ++e) from[e] += begin * p.repeat_shared;
 #pragma unroll 4
     for (int r = begin; r < end; ++r) {
-      if constexpr (kPerWord == 1) {
+      if constexpr (kBlock > 1) {
+        uint32_t w[kBlock];
+#pragma unroll
+        for (int m = 0; m < kBlock; ++m) {
+          w[m] = *reinterpret_cast<const uint32_t*>(shared + from[0] + m * p.block_shared);
+        }
+        transpose_words(w);
+#pragma unroll
+        for (int m = 0; m < kBlock; ++m) *reinterpret_cast<uint32_t*>(to + m * p.block_out) = w[m];
+      } else if constexpr (kPerWord == 1) {
         *reinterpret_cast<Element*>(to) = *reinterpret_cast<const Element*>(shared + from[0]);
       } else {
         uint32_t packed = *reinterpret_cast<const Element*>(shared + from[0]);

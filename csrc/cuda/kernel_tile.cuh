@@ -1,11 +1,13 @@
-// Aligned 2-D tiles: every address, pitch and extent a multiple of 16 bytes. Both sides move 16 bytes a thread.
+// Aligned 2-D tiles: every address, pitch and extent a multiple of 16 bytes. Both sides move 16 bytes a
+// thread.
 //
 //   load      a thread reads a block of rows x 16 bytes, lanes along the input row
 //   transpose in registers: what it then holds is one column of the block for each of V output rows (V = 16 /
 //             element bytes), 16 bytes each (8 for 1-byte elements, whose blocks have 8 rows)
-//   stage     columns go to shared memory, output row by output row; a column's place in its row is XORed with its
-//             block's number along the input row, so that neither side meets a bank conflict: in any 8 lanes (the
-//             unit in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
+//   stage     columns go to shared memory, output row by output row; a column's place in its row is XORed
+//   with its
+//             block's number along the input row, so that neither side meets a bank conflict: in any 8 lanes
+//             (the unit in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
 //   store     lanes along the output row
 //
 // Blocks are numbered along output rows first: the blocks that run together then write whole DRAM pages.
@@ -38,7 +40,8 @@ struct TileConfig {
 };
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks) tile_kernel(const __grid_constant__ TileParams p) {
+__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
+    tile_kernel(const __grid_constant__ TileParams p) {
   extern __shared__ uint4 staged[];
   constexpr int V = C::kV, kRows = kBlockRows<C::kElement>;
   using Column = ColumnOf<C::kElement>;

@@ -1,12 +1,14 @@
-// 2-D tiles at any pitch and any address, for 1-, 2-, 4- and 8-byte elements: alignment lives in addresses, so
-// that no register is ever shifted.
+// 2-D tiles at any pitch and any address, for 1-, 2-, 4- and 8-byte elements: alignment lives in addresses,
+// so that no register is ever shifted.
 //
 //   load   A warp reads rows that are congruent modulo V = 16 / element bytes. Their addresses are congruent
-//          modulo 16, so how far a row starts inside its first 16-byte granule is one constant of the warp. Each
-//          lane loads whole granules of the widened row: element m of lane l is tile column V * l + m - skew.
-//   stage  Elements go one by one to shared memory, column by column. Groups of V columns lie an odd number of
-//          words apart, so the lanes of a store meet no bank conflict. A column begins at its output row's residue
-//          modulo 4: shared words ARE output words.
+//          modulo 16, so how far a row starts inside its first 16-byte granule is one constant of the warp.
+//          Each lane loads whole granules of the widened row: element m of lane l is tile column V * l + m -
+//          skew.
+//   stage  Elements go one by one to shared memory, column by column. Groups of V columns lie an odd number
+//   of
+//          words apart, so the lanes of a store meet no bank conflict. A column begins at its output row's
+//          residue modulo 4: shared words ARE output words.
 //   store  A warp writes one output row, a lane one word, lined up with 128-byte lines.
 //
 // Where one block ends along an output row the next one begins at a multiple of kCut bytes of the output's
@@ -21,8 +23,8 @@
 
 namespace tx::cuda {
 
-// Lanes: 16-byte granules of an input row (16, 32 or 64). OutBytes: piece of an output row. Batch: rows in flight
-// a thread.
+// Lanes: 16-byte granules of an input row (16, 32 or 64). OutBytes: piece of an output row. Batch: rows in
+// flight a thread.
 template <int Element, int Lanes, int OutBytes, int Cut, int Warps, int MinBlocks, int Batch>
 struct UnalignedConfig {
   static constexpr int kElement = Element;
@@ -46,7 +48,8 @@ struct UnalignedConfig {
   // With 16 lanes a row a warp takes two rows, 64 bytes of a column apart: the other half of the banks.
   static constexpr int kRowsAtOnce = 32 / kRowLanes;
   static constexpr int kApart = kRowsAtOnce == 1 ? Warps : 64 / Element;
-  static constexpr int kSteps = kRows / kRowsAtOnce;  // rows a half-warp's series has, before dividing by warps
+  static constexpr int kSteps =
+      kRows / kRowsAtOnce;  // rows a half-warp's series has, before dividing by warps
   static_assert(OutBytes % Cut == 0 && Warps % kV == 0, "whole cuts, and warps of one residue");
   static_assert(kGroupBytes / kWord % 2 == 1 && kColumnBytes % kWord == 0, "odd distance in words");
   static_assert(kRowsAtOnce == 1 || (Element == 1 && kApart % Warps == 0 && kRows % (2 * kApart) == 0),
@@ -81,12 +84,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
     // Rows outside the matrix are replaced by the nearest row of this warp's residue: they are never stored.
     const int64_t first_row = warp % V;
     const int64_t last_row = p.rows - 1 - (p.rows - 1 - first_row) % V;
-    const int residue = static_cast<int>(reinterpret_cast<uintptr_t>(in + first_row * p.in_pitch) & (kVector - 1));
+    const int residue =
+        static_cast<int>(reinterpret_cast<uintptr_t>(in + first_row * p.in_pitch) & (kVector - 1));
     const int skew = residue / E;
     // Granules past the row's end are replaced by its last one.
     const int64_t end = ((p.cols - col0) * E - 1 + residue) / kVector;
     const uint8_t* const from = in - residue + kVector * min(end, static_cast<int64_t>(granule));
-    const int64_t next = kVector * (min(end, static_cast<int64_t>(granule + 32)) - min(end, static_cast<int64_t>(granule)));
+    const int64_t next =
+        kVector * (min(end, static_cast<int64_t>(granule + 32)) - min(end, static_cast<int64_t>(granule)));
 
     int at[V];  // of element m of a lane's first granule
 #pragma unroll
@@ -94,10 +99,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
       const int col = m - skew;  // relative to the granule's group; negative: the group before
       const int group = (granule + (col < 0 ? kLanes - 1 : 0)) % kLanes;
       const int in_group = col & (V - 1);
-      const auto residue_out = static_cast<int>(reinterpret_cast<uintptr_t>(out + in_group * p.out_pitch) & 3);
+      const auto residue_out =
+          static_cast<int>(reinterpret_cast<uintptr_t>(out + in_group * p.out_pitch) & 3);
       at[m] = group * C::kGroupBytes + in_group * C::kColumnBytes + (E < 4 ? residue_out : 0);
     }
-    // The second granule's group lies 32 further; what sticks out of lane 0 on its left was sent to the last group.
+    // The second granule's group lies 32 further; what sticks out of lane 0 on its left was sent to the last
+    // group.
     constexpr int kNextGroup = 32 * C::kGroupBytes;
     const int next_left = granule == 0 ? kNextGroup - kLanes * C::kGroupBytes : kNextGroup;
 
@@ -112,7 +119,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
         const uint32_t w[4] = {v[g].x, v[g].y, v[g].z, v[g].w};
 #pragma unroll
         for (int m = 0; m < V; ++m) {
-          auto* to = reinterpret_cast<Element*>(columns + at[m] + offset + (g ? (m < skew ? next_left : kNextGroup) : 0));
+          auto* to = reinterpret_cast<Element*>(columns + at[m] + offset +
+                                                (g ? (m < skew ? next_left : kNextGroup) : 0));
           if constexpr (E == 8) {
             *to = make_uint2(w[2 * m], w[2 * m + 1]);
           } else {
@@ -139,23 +147,27 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
 #pragma unroll
       for (int b = 0; b < C::kBatch; ++b) {
         const int q = q0 + b * C::kWarps;
-        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) stage(C::kCut + (first + C::row_of(q)) * E, v[b]);
+        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps)
+          stage(C::kCut + (first + C::row_of(q)) * E, v[b]);
       }
     }
   }
   __syncthreads();
 
-  // Output row c: bytes [tile_begin - lead, tile_begin - lead + kOutBytes), lead = what its address has beyond a cut.
+  // Output row c: bytes [tile_begin - lead, tile_begin - lead + kOutBytes), lead = what its address has
+  // beyond a cut.
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
   const int64_t row_bytes = p.rows * E, tile_begin = row0 * E;
   constexpr int kLine = 128, kStep = 32 * kWord;
   constexpr bool kLineUp = C::kCut < kLine;
   constexpr int kStores = (C::kOutBytes + (kLineUp ? kLine - C::kCut : 0) + kStep - 1) / kStep;
   uint8_t* to = out + warp * p.out_pitch + tile_begin;
-  const uint8_t* from = columns + warp / V * C::kGroupBytes + warp % V * C::kColumnBytes + C::kCut + lane * kWord;
+  const uint8_t* from =
+      columns + warp / V * C::kGroupBytes + warp % V * C::kColumnBytes + C::kCut + lane * kWord;
   const int64_t to_step = C::kWarps * p.out_pitch;
   constexpr int kFromStep = C::kWarps / V * C::kGroupBytes;
-  const bool inside = tile_begin > 0 && tile_begin + C::kOutBytes <= row_bytes;  // no output row begins or ends here
+  const bool inside =
+      tile_begin > 0 && tile_begin + C::kOutBytes <= row_bytes;  // no output row begins or ends here
   if (inside) {
 #pragma unroll 2
     for (int c = warp; c < cols; c += C::kWarps, to += to_step, from += kFromStep) {
@@ -168,12 +180,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
       OutWord v[kStores];
 #pragma unroll
       for (int i = 0; i < kStores; ++i) {
-        const bool mine = (i > 0 || !kLineUp || y >= 0) && ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
+        const bool mine = (i > 0 || !kLineUp || y >= 0) &&
+                          ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
         if (mine) v[i] = *reinterpret_cast<const OutWord*>(source + i * kStep);
       }
 #pragma unroll
       for (int i = 0; i < kStores; ++i) {
-        const bool mine = (i > 0 || !kLineUp || y >= 0) && ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
+        const bool mine = (i > 0 || !kLineUp || y >= 0) &&
+                          ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
         if (mine) store_past_l1(target + i * kStep, v[i]);
       }
     }

@@ -36,10 +36,10 @@ enum class Cut : int32_t { kNone, kIn, kOut };
 
 // One dim of a staged tile, as one side of the move walks it.
 struct StagedAxis {
-  FastDiv extent;          // of the tile
-  int32_t shared_stride;   // between neighbours in shared memory
+  FastDiv extent;         // of the tile
+  int32_t shared_stride;  // between neighbours in shared memory
   Cut cut;
-  int64_t stride;          // between neighbours on this side, in global memory
+  int64_t stride;  // between neighbours on this side, in global memory
 };
 
 // A tile is a set of runs on each side; see kernel_staged.cuh.
@@ -47,36 +47,40 @@ struct StagedParams {
   const uint8_t* in;
   uint8_t* out;
   // Grid: how many tiles along each dim that has more than one, fastest first.
-  OuterDims grid;            // strides are from one tile to the next
-  int32_t in_cut_dim;        // entry of `grid` that is cut by kIn, or -1
-  int32_t out_cut_dim;       // likewise for kOut
+  OuterDims grid;                         // strides are from one tile to the next
+  int32_t in_cut_dim;                     // entry of `grid` that is cut by kIn, or -1
+  int32_t out_cut_dim;                    // likewise for kOut
   int32_t in_cut_tile, out_cut_tile;      // the tile's extent along that dim
   int64_t in_cut_extent, out_cut_extent;  // the problem's
   // Input side.
-  int32_t in_prefix_bytes;   // one step of the run's last dim
-  int32_t in_last;           // the tile's extent along that dim
+  int32_t in_prefix_bytes;  // one step of the run's last dim
+  int32_t in_last;          // the tile's extent along that dim
   Cut in_last_cut;
   int32_t in_run_count;
-  FastDiv in_pieces;         // 16-byte pieces that a run can touch
+  FastDiv in_pieces;  // 16-byte pieces that a run can touch
   int32_t in_axis_count;
   StagedAxis in_axes[kMaxStagedAxes];
   // Output side: the words of one repeat, then how a word moves from one repeat to the next.
-  int32_t out_prefix;        // elements in one step of the run's last dim
+  int32_t out_prefix;  // elements in one step of the run's last dim
   int32_t out_last;
   Cut out_last_cut;
-  int32_t out_run_count;     // runs of one repeat
-  FastDiv out_words;         // words that a run can touch in one repeat
+  int32_t out_run_count;  // runs of one repeat
+  FastDiv out_words;      // words that a run can touch in one repeat
   StagedAxis chain[kMaxStagedChain];
   int32_t out_axis_count;
   StagedAxis out_axes[kMaxStagedAxes];  // extents of one repeat
-  int32_t repeat_axis;       // entry of out_axes that repeats, or -1: the run's last dim does
-  int32_t repeat_step;       // indices of that dim
-  int32_t repeat_extent;     // of the tile along that dim
+  int32_t repeat_axis;                  // entry of out_axes that repeats, or -1: the run's last dim does
+  int32_t repeat_step;                  // indices of that dim
+  int32_t repeat_extent;                // of the tile along that dim
   Cut repeat_cut;
-  int32_t repeat_elements;   // of the run; 0 when an axis repeats
-  int32_t repeat_shared;     // bytes, after padding
-  int64_t repeat_out;        // bytes
+  int32_t repeat_elements;  // of the run; 0 when an axis repeats
+  int32_t repeat_shared;    // bytes, after padding
+  int64_t repeat_out;       // bytes
+  // Square blocks: from one of the input's rows to the next in shared memory, and between output rows.
+  int32_t block_shared;
+  int64_t block_out;
   bool padded;
+  bool vectors;
 };
 
 struct CopyParams {

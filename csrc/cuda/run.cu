@@ -1,9 +1,7 @@
 // From a plan to a launch: parameters, the compiled variant, and the one place that launches kernels.
-#include "cuda/run.h"
-
 #include <algorithm>
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "cuda/kernel_tile.cuh"
 #include "cuda/kernel_tile_unaligned.cuh"
 #include "cuda/params.h"
+#include "cuda/run.h"
 
 namespace tx::cuda {
 namespace {
@@ -25,8 +24,8 @@ struct Launch {
   cudaStream_t stream;
 };
 
-// Launches `kernel` with the plan's grid. Dynamic shared memory beyond 48 KiB has to be opted into once for each
-// kernel and device.
+// Launches `kernel` with the plan's grid. Dynamic shared memory beyond 48 KiB has to be opted into once for
+// each kernel and device.
 template <auto kernel, class Params>
 cudaError_t launch(const Launch& l, const Params& params) {
   static std::atomic<uint64_t> opted_in{0};
@@ -56,7 +55,8 @@ template <class Inside>
 OuterDims outer_dims(const Problem& p, Inside inside) {
   OuterDims outer;
   for (int d = p.rank - 1; d >= 0; --d) {
-    if (!inside(d)) outer.dims[outer.count++] = {FastDiv(p.dims[d].extent), p.dims[d].in_stride, p.dims[d].out_stride};
+    if (!inside(d))
+      outer.dims[outer.count++] = {FastDiv(p.dims[d].extent), p.dims[d].in_stride, p.dims[d].out_stride};
   }
   return outer;
 }
@@ -95,8 +95,10 @@ cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_seque
 template <size_t kVariant>
 cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
   constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
-  using Config = UnalignedConfig<v.element_bytes, v.lanes, v.out_bytes, v.cut, v.warps, v.min_blocks, v.batch>;
-  static_assert(Config::kSharedBytes == v.shared_bytes() && Config::kCols == v.cols(), "table and kernel agree");
+  using Config =
+      UnalignedConfig<v.element_bytes, v.lanes, v.out_bytes, v.cut, v.warps, v.min_blocks, v.batch>;
+  static_assert(Config::kSharedBytes == v.shared_bytes() && Config::kCols == v.cols(),
+                "table and kernel agree");
   return launch<unaligned_kernel<Config>>(l, params);
 }
 
@@ -142,10 +144,18 @@ StridedParams strided_params(const Plan& plan, const uint8_t* in, uint8_t* out) 
 }
 
 StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
-  const Problem& p = plan.problem;
-  const int32_t* tile = plan.tile;
   const StagedLayout& layout = plan.layout;
-  const auto cut = [&](int d) { return d == layout.in_cut ? Cut::kIn : d == layout.out_cut ? Cut::kOut : Cut::kNone; };
+  const Problem p = staged_blocks(plan.problem, layout.block);
+  int32_t tile[kMaxDims];
+  std::copy(plan.tile, plan.tile + p.rank, tile);
+  const int dense = input_dense_dim(plan.problem);  // of elements: among blocks another dim can look like it
+  if (layout.block > 1) {
+    tile[last(p)] /= layout.block;
+    tile[dense] /= layout.block;
+  }
+  const auto cut = [&](int d) {
+    return d == layout.in_cut ? Cut::kIn : d == layout.out_cut ? Cut::kOut : Cut::kNone;
+  };
   StagedParams s;
   s.in = in;
   s.out = out;
@@ -155,9 +165,12 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   for (int d = last(p); d >= 0; --d) {
     const int64_t tiles = ceil_div(p.dims[d].extent, tile[d]);
     if (tiles == 1) continue;
-    if (d == layout.in_cut) s.in_cut_dim = s.grid.count, s.in_cut_tile = tile[d], s.in_cut_extent = p.dims[d].extent;
-    if (d == layout.out_cut) s.out_cut_dim = s.grid.count, s.out_cut_tile = tile[d], s.out_cut_extent = p.dims[d].extent;
-    s.grid.dims[s.grid.count++] = {FastDiv(tiles), p.dims[d].in_stride * tile[d], p.dims[d].out_stride * tile[d]};
+    if (d == layout.in_cut)
+      s.in_cut_dim = s.grid.count, s.in_cut_tile = tile[d], s.in_cut_extent = p.dims[d].extent;
+    if (d == layout.out_cut)
+      s.out_cut_dim = s.grid.count, s.out_cut_tile = tile[d], s.out_cut_extent = p.dims[d].extent;
+    s.grid.dims[s.grid.count++] = {FastDiv(tiles), p.dims[d].in_stride * tile[d],
+                                   p.dims[d].out_stride * tile[d]};
   }
 
   const auto prefix = [&](const StagedSide& side) {
@@ -171,12 +184,21 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   s.in_prefix_bytes = prefix(layout.in) * element;
   s.in_last = tile[in_last];
   s.in_last_cut = cut(in_last);
-  s.in_axis_count = layout.in.axis_count;
+  s.in_axis_count = 0;
   s.in_run_count = 1;
+  const auto add_in_axis = [&](int32_t extent, int32_t shared_stride, Cut axis_cut, int64_t stride) {
+    s.in_axes[s.in_axis_count++] = {FastDiv(extent), shared_stride, axis_cut, stride};
+    s.in_run_count *= extent;
+  };
+  // The rows of a block come in as runs of their own.
+  s.block_shared = layout.padded ? staged_padded(layout.block_shared, element) : layout.block_shared;
+  s.block_out = layout.block > 1 ? p.dims[dense].out_stride / layout.block : 0;
+  if (layout.block > 1) {
+    add_in_axis(layout.block, layout.block_shared, Cut::kNone, p.dims[last(p)].in_stride / layout.block);
+  }
   for (int i = 0; i < layout.in.axis_count; ++i) {
     const int d = layout.in.axes[i];
-    s.in_axes[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].in_stride};
-    s.in_run_count *= tile[d];
+    add_in_axis(tile[d], layout.shared_stride[d], cut(d), p.dims[d].in_stride);
   }
   // A run can start anywhere in its first granule: at worst on the granule's last element.
   s.in_pieces = FastDiv(ceil_div(int64_t{s.in_prefix_bytes} * s.in_last + kVector - element, kVector));
@@ -207,6 +229,7 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   s.repeat_out = p.dims[repeat].out_stride * layout.repeat_step;
   const int32_t shift = layout.shared_stride[repeat] * layout.repeat_step;
   s.padded = layout.padded;
+  s.vectors = layout.vectors && !layout.padded;
   s.repeat_shared = layout.padded ? staged_padded(shift, element) : shift;
   // A repeat of the run itself is whole words; a whole run may begin and end inside one.
   const int64_t word = staged_word(element);
@@ -216,16 +239,24 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   return s;
 }
 
-template <int E>
-cudaError_t run_staged(const Launch& l, const StagedParams& params) {
+template <int E, int kBlock>
+cudaError_t run_staged_chain(const Launch& l, const StagedParams& params) {
   switch (l.plan.layout.out.chain_count) {
     case 1:
-      return launch<staged_kernel<E, 1>>(l, params);
+      return launch<staged_kernel<E, 1, kBlock>>(l, params);
     case 2:
-      return launch<staged_kernel<E, 2>>(l, params);
+      return launch<staged_kernel<E, 2, kBlock>>(l, params);
     default:
-      return launch<staged_kernel<E, 3>>(l, params);
+      return launch<staged_kernel<E, 3, kBlock>>(l, params);
   }
+}
+
+template <int E>
+cudaError_t run_staged(const Launch& l, const StagedParams& params) {
+  if constexpr (E < 4) {
+    if (l.plan.layout.block > 1) return run_staged_chain<4, 4 / E>(l, params);
+  }
+  return run_staged_chain<E, 1>(l, params);
 }
 
 // Kernels that are compiled once for each element width.
@@ -256,15 +287,18 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
     case Kernel::kNone:
       return cudaSuccess;
     case Kernel::kCopy:
-      return launch<copy_kernel>(l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
+      return launch<copy_kernel>(
+          l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
     case Kernel::kTile: {
       const int row = last(plan.problem);
       const int64_t bands = ceil_div(plan.problem.dims[row].extent, plan.tile[row]);
-      return run_tile(l, tile_params(plan, in, out, bands), std::make_index_sequence<std::size(kTileVariants)>());
+      return run_tile(l, tile_params(plan, in, out, bands),
+                      std::make_index_sequence<std::size(kTileVariants)>());
     }
     case Kernel::kTileUnaligned: {
       const Problem& p = plan.problem;
-      const int64_t bands = unaligned_bands(p.dims[last(p)].extent * p.element_bytes, kUnalignedVariants[plan.variant]);
+      const int64_t bands =
+          unaligned_bands(p.dims[last(p)].extent * p.element_bytes, kUnalignedVariants[plan.variant]);
       return run_unaligned(l, tile_params(plan, in, out, bands),
                            std::make_index_sequence<std::size(kUnalignedVariants)>());
     }

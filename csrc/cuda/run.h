@@ -8,8 +8,8 @@
 
 namespace tx::cuda {
 
-// Enqueues the plan, whose alignments hold for `in` and `out`. `device` is the current device and the stream's.
-// No allocation, no synchronisation: legal during stream capture.
+// Enqueues the plan, whose alignments hold for `in` and `out`. `device` is the current device and the
+// stream's. No allocation, no synchronisation: legal during stream capture.
 cudaError_t run(const Plan& plan, const void* in, void* out, int device, cudaStream_t stream);
 
 // Facts of a device, read once and kept. `device` is a CUDA ordinal.

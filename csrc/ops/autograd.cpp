@@ -49,8 +49,8 @@ using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::PackedArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
 
-// A node of one gradient in and one out. `Rule` holds the forward's dims, applies them to a gradient, and packs
-// itself as one IValue for compiled autograd.
+// A node of one gradient in and one out. `Rule` holds the forward's dims, applies them to a gradient, and
+// packs itself as one IValue for compiled autograd.
 template <class Rule>
 struct UnaryBackward final : torch::autograd::Node {
   explicit UnaryBackward(Rule rule) : rule(std::move(rule)) {}
@@ -71,7 +71,8 @@ struct UnaryBackward final : torch::autograd::Node {
     PackedArgs packed;
     packed.pack(rule.dims);
     const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
-    const auto backward = [](const variable_list& inputs, const std::vector<at::IValue>& values) -> variable_list {
+    const auto backward = [](const variable_list& inputs,
+                             const std::vector<at::IValue>& values) -> variable_list {
       PackedArgs unpack(values);
       const Rule rule{unpack.unpack<std::vector<int64_t>>()};
       return {inputs[0].defined() ? rule(inputs[0]) : Tensor()};
@@ -80,9 +81,9 @@ struct UnaryBackward final : torch::autograd::Node {
         compiler->bind_function(saved.get_py_compiler(), name(), backward,
                                 {at::ListType::create(at::IntType::get())}, /*is_custom_function=*/true,
                                 /*is_traceable=*/true);
-    const auto metadata = torch::dynamo::autograd::IValuePacker<
-        std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
-        torch::dynamo::autograd::get_input_metadata(next_edges()));
+    const auto metadata =
+        torch::dynamo::autograd::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::
+            pack(torch::dynamo::autograd::get_input_metadata(next_edges()));
     return compiler->call_function(saved.get_py_compiler(), "apply_functional", function, grads, packed.vec(),
                                    metadata);
   }
@@ -160,15 +161,18 @@ Tensor permute(c10::DispatchKeySet keys, const Tensor& self, IntArrayRef dims) {
 template <class Run>
 void without_derivative(const char* op, const Tensor& self, const Tensor& out, Run run) {
   for (const Tensor* t : {&self, &out}) {
-    TORCH_CHECK(!torch::autograd::compute_requires_grad(*t), op,
-                "(): functions with out=... arguments don't support automatic differentiation, but one of the "
-                "arguments requires grad. Call it without out, or under torch.no_grad().");
-    TORCH_CHECK(!torch::autograd::isFwGradDefined(*t), op,
-                "(): functions with out=... arguments don't support forward-mode differentiation, but one of the "
-                "arguments has a tangent. Call it without out.");
+    TORCH_CHECK(
+        !torch::autograd::compute_requires_grad(*t), op,
+        "(): functions with out=... arguments don't support automatic differentiation, but one of the "
+        "arguments requires grad. Call it without out, or under torch.no_grad().");
+    TORCH_CHECK(
+        !torch::autograd::isFwGradDefined(*t), op,
+        "(): functions with out=... arguments don't support forward-mode differentiation, but one of the "
+        "arguments has a tangent. Call it without out.");
   }
   TORCH_CHECK(!out.is_inference() || c10::InferenceMode::is_enabled(), op,
-              "(): writing to an inference tensor outside InferenceMode is not allowed, and out is one. Pass out.clone() "
+              "(): writing to an inference tensor outside InferenceMode is not allowed, and out is one. Pass "
+              "out.clone() "
               "or call it under torch.inference_mode().");
   {
     at::AutoDispatchBelowADInplaceOrView guard;

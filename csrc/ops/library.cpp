@@ -28,12 +28,13 @@ Tensor permuted(const Tensor& self, IntArrayRef dims) {
 void permuted_into(const Tensor& self, const Tensor& out, IntArrayRef dims) {
   check_out(self, out, dims);
   const Problem problem = make_problem(self, out, dims);
-  TORCH_CHECK(!output_may_overlap_itself(problem),
-              "tx: out must not overlap itself, got shape ", out.sizes(), " with strides ", out.strides(),
+  TORCH_CHECK(!output_may_overlap_itself(problem), "tx: out must not overlap itself, got shape ", out.sizes(),
+              " with strides ", out.strides(),
               ", in which two elements may share memory. Pass an out whose elements are all distinct.");
-  TORCH_CHECK(!sides_may_overlap(problem),
-              "tx: out must not overlap self, but their memory may: both reach into the same bytes. Give out memory "
-              "of its own (a transpose in place is not supported).");
+  TORCH_CHECK(
+      !sides_may_overlap(problem),
+      "tx: out must not overlap self, but their memory may: both reach into the same bytes. Give out memory "
+      "of its own (a transpose in place is not supported).");
   run(self, out, dims);
 }
 
@@ -45,14 +46,17 @@ void transpose_into(const Tensor& self, Tensor& out, int64_t dim0, int64_t dim1)
   permuted_into(self, out, transpose_dims(self.dim(), dim0, dim1));
 }
 
-Tensor permute(const Tensor& self, IntArrayRef dims) { return permuted(self, permute_dims(self.dim(), dims)); }
+Tensor permute(const Tensor& self, IntArrayRef dims) {
+  return permuted(self, permute_dims(self.dim(), dims));
+}
 
 void permute_into(const Tensor& self, Tensor& out, IntArrayRef dims) {
   permuted_into(self, out, permute_dims(self.dim(), dims));
 }
 
 Tensor meta_permuted(const Tensor& self, IntArrayRef dims) {
-  return at::empty_symint(permuted_sizes(self, dims), self.options().memory_format(at::MemoryFormat::Contiguous));
+  return at::empty_symint(permuted_sizes(self, dims),
+                          self.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
 Tensor transpose_meta(const Tensor& self, int64_t dim0, int64_t dim1) {
@@ -86,8 +90,8 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK(false, op.schema().name(), ": not supported for these arguments.");
 }
 
-// torch's fallback for tensors with a pending conjugation or negation serves transpose and permute, but needs an
-// op that writes to return what it wrote. Here `out` loses its pending bits by passing them on to self.
+// torch's fallback for tensors with a pending conjugation or negation serves transpose and permute, but needs
+// an op that writes to return what it wrote. Here `out` loses its pending bits by passing them on to self.
 template <class Run>
 void into_without_pending_bits(Tensor self, Tensor out, Run run) {
   if (out.is_conj()) {

@@ -68,7 +68,8 @@ at::Tensor run_forced(const at::Tensor& self, const Ints& dims, const std::strin
 }
 
 std::vector<std::string> kernels(const std::string& backend) {
-  TORCH_CHECK_VALUE(backend == "cpu" || backend == "cuda", "backend must be 'cpu' or 'cuda', got '", backend, "'.");
+  TORCH_CHECK_VALUE(backend == "cpu" || backend == "cuda", "backend must be 'cpu' or 'cuda', got '", backend,
+                    "'.");
   std::vector<std::string> names;
   for (const Kernel k : backend == "cpu" ? kernels_cpu() : kernels_cuda()) names.emplace_back(name(k));
   return names;
@@ -115,10 +116,12 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("extents", [](const Problem& p) { return field(p, &Dim::extent); })
       .def_property_readonly("in_strides", [](const Problem& p) { return field(p, &Dim::in_stride); })
       .def_property_readonly("out_strides", [](const Problem& p) { return field(p, &Dim::out_stride); })
-      .def("__eq__", [](const Problem& a, const Problem& b) { return a == b; }, py::is_operator())
+      .def(
+          "__eq__", [](const Problem& a, const Problem& b) { return a == b; }, py::is_operator())
       .def("__repr__", [](const Problem& p) { return "Problem(" + to_string(p) + ")"; });
 
-  py::class_<Plan>(m, "Plan", "The kernel and parameters chosen for a problem. Fields that a backend lacks are 0 or ''.")
+  py::class_<Plan>(m, "Plan",
+                   "The kernel and parameters chosen for a problem. Fields that a backend lacks are 0 or ''.")
       .def_property_readonly("backend", [](const Plan& p) { return name(p.backend); })
       .def_property_readonly("kernel", [](const Plan& p) { return name(p.kernel); })
       .def_property_readonly("element_bytes", [](const Plan& p) { return p.problem.element_bytes; })
@@ -133,16 +136,19 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("stores",
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.stores) : ""; })
       .def_property_readonly("isa", [](const Plan& p) { return std::string(p.isa); })
-      .def("__eq__", [](const Plan& a, const Plan& b) { return a == b; }, py::is_operator())
+      .def(
+          "__eq__", [](const Plan& a, const Plan& b) { return a == b; }, py::is_operator())
       .def("__repr__", &repr<Plan>);
 
-  py::class_<DeviceFacts>(m, "DeviceFacts", "What planning needs to know of a GPU; the defaults are an H200's.")
+  py::class_<DeviceFacts>(m, "DeviceFacts",
+                          "What planning needs to know of a GPU; the defaults are an H200's.")
       .def(py::init([](int sm_count, int shared_per_block, int shared_per_sm, int l2_bytes, int arch) {
              return DeviceFacts{sm_count, shared_per_block, shared_per_sm, l2_bytes, arch};
            }),
-           py::arg("sm_count") = DeviceFacts{}.sm_count, py::arg("shared_per_block") = DeviceFacts{}.shared_per_block,
-           py::arg("shared_per_sm") = DeviceFacts{}.shared_per_sm, py::arg("l2_bytes") = DeviceFacts{}.l2_bytes,
-           py::arg("arch") = DeviceFacts{}.arch)
+           py::arg("sm_count") = DeviceFacts{}.sm_count,
+           py::arg("shared_per_block") = DeviceFacts{}.shared_per_block,
+           py::arg("shared_per_sm") = DeviceFacts{}.shared_per_sm,
+           py::arg("l2_bytes") = DeviceFacts{}.l2_bytes, py::arg("arch") = DeviceFacts{}.arch)
       .def_readonly("sm_count", &DeviceFacts::sm_count)
       .def_readonly("shared_per_block", &DeviceFacts::shared_per_block)
       .def_readonly("shared_per_sm", &DeviceFacts::shared_per_sm)
@@ -154,8 +160,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("sides_may_overlap", &sides_may_overlap, py::arg("problem"));
   m.def("plan_cuda", &plan_cuda, py::arg("problem"), py::arg("facts"));
   m.def(
-      "plan_cpu", [](const Problem& p, int threads) { return plan_cpu(p, cpu::facts(threads)); }, py::arg("problem"),
-      py::arg("threads"));
+      "plan_cpu", [](const Problem& p, int threads) { return plan_cpu(p, cpu::facts(threads)); },
+      py::arg("problem"), py::arg("threads"));
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"));
   m.def("kernels", &kernels, py::arg("backend"));

@@ -4,6 +4,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include <array>
+#include <memory>
+
 #include "core/normalize.h"
 #include "core/plan_cpu.h"
 #include "cpu/run.h"
@@ -42,6 +45,36 @@ Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> fo
   check_forced(*forced, why_not_cuda(*forced, normalize(problem), facts));
   return plan_cuda_forced(problem, facts, *forced);
 }
+
+// The plans that this thread made last. Planning a permutation takes some 20 us, as long as a small one runs,
+// and programs repeat their shapes. A plan depends on addresses only through their alignment to 16 bytes.
+const Plan& recent_cuda_plan(Problem problem, int device) {
+  constexpr uint64_t kAlignment = 16;
+  constexpr size_t kEntries = 16;
+  struct Entry {
+    Problem problem;
+    int device = -1;
+    Plan plan;
+  };
+  thread_local const auto entries = std::make_unique<std::array<Entry, kEntries>>();
+  problem.in_address %= kAlignment;
+  problem.out_address %= kAlignment;
+  uint64_t hash = problem.in_address << 4 ^ problem.out_address ^ static_cast<uint64_t>(device);
+  for (int d = 0; d < problem.rank; ++d) {
+    const Dim& dim = problem.dims[d];
+    for (const int64_t value : {dim.extent, dim.in_stride}) {
+      hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15u;  // Fibonacci hashing
+    }
+  }
+  Entry& entry = (*entries)[hash >> 60];
+  if (entry.device != device || !(entry.problem == problem)) {
+    entry.device = -1;  // in case planning throws
+    entry.plan = make_cuda_plan(problem, device, std::nullopt);
+    entry.problem = problem;
+    entry.device = device;
+  }
+  return entry.plan;
+}
 #endif
 
 [[noreturn]] void no_backend(const at::Device& device) {
@@ -56,7 +89,8 @@ Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> fo
 
 }  // namespace
 
-Plan make_plan(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, std::optional<Kernel> forced) {
+Plan make_plan(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims,
+               std::optional<Kernel> forced) {
   const Problem problem = make_problem(self, out, dims);
   if (self.is_cpu()) return make_cpu_plan(problem, forced);
 #ifdef TX_WITH_CUDA
@@ -66,22 +100,32 @@ Plan make_plan(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef di
 }
 
 void run(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, std::optional<Kernel> forced) {
-  const Plan plan = make_plan(self, out, dims, forced);
-  if (plan.kernel == Kernel::kNone) return;
+  const void* const from = self.const_data_ptr();
+  void* const to = out.mutable_data_ptr();
   if (self.is_cpu()) {
-    cpu::run(plan, self.const_data_ptr(), out.mutable_data_ptr(),
-             [](int64_t begin, int64_t end, int64_t grain, cpu::RangeBody body) {
-               at::parallel_for(begin, end, grain, body);
-             });
+    const Plan plan = make_cpu_plan(make_problem(self, out, dims), forced);
+    if (plan.kernel == Kernel::kNone) return;
+    cpu::run(plan, from, to, [](int64_t begin, int64_t end, int64_t grain, cpu::RangeBody body) {
+      at::parallel_for(begin, end, grain, body);
+    });
     return;
   }
 #ifdef TX_WITH_CUDA
-  const c10::cuda::CUDAGuard guard(self.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(self.get_device());
-  const cudaError_t status = cuda::run(plan, self.const_data_ptr(), out.mutable_data_ptr(), self.get_device(), stream);
-  TORCH_CHECK(status == cudaSuccess, "tx: launching the CUDA kernel failed: ", cudaGetErrorString(status), " (",
-              cudaGetErrorName(status), "), for ", to_string(plan));
+  if (self.is_cuda()) {
+    const int device = self.get_device();
+    const c10::cuda::CUDAGuard guard(self.device());
+    const Problem problem = make_problem(self, out, dims);
+    Plan forced_plan;
+    if (forced) forced_plan = make_cuda_plan(problem, device, forced);
+    const Plan& plan = forced ? forced_plan : recent_cuda_plan(problem, device);
+    if (plan.kernel == Kernel::kNone) return;
+    const cudaError_t status = cuda::run(plan, from, to, device, c10::cuda::getCurrentCUDAStream(device));
+    TORCH_CHECK(status == cudaSuccess, "tx: launching the CUDA kernel failed: ", cudaGetErrorString(status),
+                " (", cudaGetErrorName(status), "), for ", to_string(plan));
+    return;
+  }
 #endif
+  no_backend(self.device());
 }
 
 at::Tensor empty_permuted(const at::Tensor& self, at::IntArrayRef dims) {

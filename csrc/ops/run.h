@@ -9,7 +9,8 @@
 
 namespace tx::ops {
 
-// The plan that a call on these tensors runs. `forced` names a kernel for tests; throws if it cannot run this.
+// The plan that a call on these tensors runs. `forced` names a kernel for tests; throws if it cannot run
+// this.
 Plan make_plan(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims,
                std::optional<Kernel> forced = std::nullopt);
 

@@ -12,7 +12,8 @@ namespace tx::ops {
 namespace {
 
 void check_rank(int64_t rank) {
-  TORCH_CHECK(rank <= kMaxDims, "tx: at most ", kMaxDims, " dimensions, got ", rank, ". Flatten some of them first.");
+  TORCH_CHECK(rank <= kMaxDims, "tx: at most ", kMaxDims, " dimensions, got ", rank,
+              ". Flatten some of them first.");
 }
 
 }  // namespace
@@ -32,14 +33,15 @@ at::DimVector permute_dims(int64_t rank, at::IntArrayRef dims) {
   check_rank(rank);
   TORCH_CHECK(static_cast<int64_t>(dims.size()) == rank,
               "tx::permute: dims must name every dimension of self once; self has ", rank,
-              " dimensions, dims has ", dims.size(), " entries ", dims, ". Pass a permutation of 0..", rank - 1, ".");
+              " dimensions, dims has ", dims.size(), " entries ", dims, ". Pass a permutation of 0..",
+              rank - 1, ".");
   at::DimVector wrapped(rank);
   uint64_t seen = 0;
   static_assert(kMaxDims <= 64, "one bit a dim");
   for (const auto i : c10::irange(rank)) {
     const int64_t d = at::maybe_wrap_dim(dims[i], rank);
-    TORCH_CHECK(!(seen >> d & 1), "tx::permute: dims must not repeat; dimension ", d, " appears twice in ", dims,
-                ". Name each dimension once.");
+    TORCH_CHECK(!(seen >> d & 1), "tx::permute: dims must not repeat; dimension ", d, " appears twice in ",
+                dims, ". Name each dimension once.");
     seen |= uint64_t{1} << d;
     wrapped[i] = d;
   }
@@ -57,8 +59,8 @@ c10::SymDimVector permuted_sizes(const at::Tensor& self, at::IntArrayRef dims) {
 void check_out(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims) {
   TORCH_CHECK(out.layout() == at::kStrided, "tx: out must be a strided tensor, got layout ", out.layout(),
               ". Pass a dense tensor.");
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "tx: out must have self's dtype ", self.scalar_type(), ", got ",
-              out.scalar_type(), ". Bytes are moved, never converted: convert self first.");
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "tx: out must have self's dtype ", self.scalar_type(),
+              ", got ", out.scalar_type(), ". Bytes are moved, never converted: convert self first.");
   TORCH_CHECK(out.device() == self.device(), "tx: out must be on self's device ", self.device(), ", got ",
               out.device(), ". Move one of them first.");
   const auto want = permuted_sizes(self, dims);
