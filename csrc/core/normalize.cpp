@@ -62,7 +62,8 @@ void widen_element(Problem& p) {
   if (run.extent == 0 || run.in_stride != p.element_bytes || run.out_stride != p.element_bytes) return;
   // A power of two divides every one of these values exactly when it divides their bitwise or.
   uint64_t bits = static_cast<uint64_t>(run.extent * p.element_bytes) | p.in_address | p.out_address;
-  for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].in_stride | p.dims[d].out_stride);
+  for (int d = 0; d + 1 < p.rank; ++d)
+    bits |= static_cast<uint64_t>(p.dims[d].in_stride | p.dims[d].out_stride);
   int64_t width = kWidestElement;
   while (width > p.element_bytes && bits % static_cast<uint64_t>(width) != 0) width /= 2;
   run = {run.extent * p.element_bytes / width, width, width};

@@ -6,7 +6,8 @@
 namespace tx {
 
 // In this order:
-//   1. a zero extent leaves one dim of extent 0; size-1 dims are dropped; an element that its address or strides
+//   1. a zero extent leaves one dim of extent 0; size-1 dims are dropped; an element that its address or
+//   strides
 //      do not align becomes a dim of narrower ones;
 //   2. dims are sorted by output stride, largest first, so the last dim is the output's innermost;
 //   3. neighbours that are one dim in both layouts are fused;

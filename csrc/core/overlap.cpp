@@ -21,7 +21,8 @@ int64_t span(const Problem& p, int64_t Dim::* stride, int64_t pitch) {
 // Intervals [a, a + a_bytes) and [b, b + b_bytes), each repeated every `pitch` bytes, do not meet.
 bool disjoint_modulo(uint64_t a, int64_t a_bytes, uint64_t b, int64_t b_bytes, int64_t pitch) {
   const auto p = static_cast<uint64_t>(pitch);
-  const auto gap = static_cast<int64_t>(b >= a ? (b - a) % p : (p - (a - b) % p) % p);  // from a up to the next b
+  const auto gap =
+      static_cast<int64_t>(b >= a ? (b - a) % p : (p - (a - b) % p) % p);  // from a up to the next b
   return gap >= a_bytes && pitch - gap >= b_bytes;
 }
 
@@ -47,7 +48,9 @@ bool output_may_overlap_itself(const Problem& p) {
 bool sides_may_overlap(const Problem& p) {
   if (element_count(p) == 0) return false;
   const uint64_t in = p.in_address, out = p.out_address;
-  const auto end = [&](uint64_t base, int64_t Dim::* s) { return base + static_cast<uint64_t>(span(p, s, 0)); };
+  const auto end = [&](uint64_t base, int64_t Dim::* s) {
+    return base + static_cast<uint64_t>(span(p, s, 0));
+  };
   if (end(in, &Dim::in_stride) <= out || end(out, &Dim::out_stride) <= in) return false;
 
   int64_t common = 0;
@@ -59,7 +62,8 @@ bool sides_may_overlap(const Problem& p) {
   for (int d = 0; d < p.rank; ++d) {
     for (const int64_t pitch : {p.dims[d].in_stride, p.dims[d].out_stride}) {
       if (p.dims[d].extent < 2 || pitch == 0) continue;
-      if (disjoint_modulo(in, span(p, &Dim::in_stride, pitch), out, span(p, &Dim::out_stride, pitch), pitch)) {
+      if (disjoint_modulo(in, span(p, &Dim::in_stride, pitch), out, span(p, &Dim::out_stride, pitch),
+                          pitch)) {
         return false;
       }
     }

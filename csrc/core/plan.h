@@ -32,16 +32,16 @@ enum class Kernel : uint8_t {
 struct Plan {
   Backend backend = Backend::kCpu;
   Kernel kernel = Kernel::kNone;
-  Problem problem;               // normalised
+  Problem problem;         // normalised
   int32_t tile[kMaxDims];  // extent of one tile along each dim; entries at and past rank unspecified
-  StagedLayout layout;                // of the staged kernel's tile
-  int variant = 0;                    // CUDA: row of the kernel's table in tuning_cuda.h
-  int64_t grid = 0;                   // CUDA: blocks, all along x
-  int block = 0;                 // CUDA: threads a block
-  int shared_bytes = 0;          // CUDA: dynamic shared memory a block
-  int threads = 0;               // CPU: most threads that take part
+  StagedLayout layout;     // of the staged kernel's tile
+  int variant = 0;         // CUDA: row of the kernel's table in tuning_cuda.h
+  int64_t grid = 0;        // CUDA: blocks, all along x
+  int block = 0;           // CUDA: threads a block
+  int shared_bytes = 0;    // CUDA: dynamic shared memory a block
+  int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
-  const char* isa = "";          // CPU: instruction set of the micro-kernels
+  const char* isa = "";               // CPU: instruction set of the micro-kernels
 };
 
 bool operator==(const Plan& a, const Plan& b);

@@ -111,8 +111,8 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
 }
 
 const std::vector<Kernel>& kernels_cpu() {
-  static const std::vector<Kernel> kernels = {Kernel::kNone, Kernel::kCopy, Kernel::kRows, Kernel::kTile,
-                                              Kernel::kStaged, Kernel::kStrided};
+  static const std::vector<Kernel> kernels = {Kernel::kNone, Kernel::kCopy,   Kernel::kRows,
+                                              Kernel::kTile, Kernel::kStaged, Kernel::kStrided};
   return kernels;
 }
 

@@ -1,4 +1,5 @@
-// The tuned numbers of the CUDA kernels, beside the measurements that chose them. benchmarks/tune.py prints rows.
+// The tuned numbers of the CUDA kernels, beside the measurements that chose them. benchmarks/tune.py prints
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +17,20 @@ struct TileVariant {
   bool keep;  // load through load_keep()
 };
 
-// One H200, fraction of the copy kernel at 16384^2, 8192^2, 4096^2, 32768 x 8192 (tune.py, 11 repeats). The smaller
-// tiles serve matrices that the larger ones would not fill, and small problems. Keeping lines in L2 costs the narrow
-// elements .01 to .05 at 64 MiB and gains the wide ones .01 to .02.
+// One H200, fraction of the copy kernel at 16384^2, 8192^2, 4096^2, 32768 x 8192 (tune.py, 11 repeats). The
+// smaller tiles serve matrices that the larger ones would not fill, and small problems. Keeping lines in L2
+// costs the narrow elements .01 to .05 at 64 MiB and gains the wide ones .01 to .02.
 inline constexpr TileVariant kTileVariants[] = {
-    {1, 256, 256, 512, 1, false},   // .956 .923 1.000 .961
-    {1, 128, 128, 64, 6, false},    //
-    {2, 256, 256, 256, 3, false},   // .959 .964 .922 .962
-    {2, 128, 128, 64, 12, false},   //
-    {4, 256, 256, 256, 3, false},   // .963 .964 .950 .964
-    {4, 128, 128, 64, 12, false},   //
-    {8, 256, 256, 256, 4, true},    // .947 .976 .950 .975
-    {8, 128, 128, 64, 12, true},    //
-    {16, 256, 256, 128, 4, true},   // .970 .925 .968 .965
-    {16, 128, 128, 64, 12, true},   //
+    {1, 256, 256, 512, 1, false},  // .956 .923 1.000 .961
+    {1, 128, 128, 64, 6, false},   //
+    {2, 256, 256, 256, 3, false},  // .959 .964 .922 .962
+    {2, 128, 128, 64, 12, false},  //
+    {4, 256, 256, 256, 3, false},  // .963 .964 .950 .964
+    {4, 128, 128, 64, 12, false},  //
+    {8, 256, 256, 256, 4, true},   // .947 .976 .950 .975
+    {8, 128, 128, 64, 12, true},   //
+    {16, 256, 256, 128, 4, true},  // .970 .925 .968 .965
+    {16, 128, 128, 64, 12, true},  //
 };
 
 // One compiled variant of the unaligned tile kernel: see UnalignedConfig.
