@@ -96,8 +96,11 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
       int64_t touched = 0;
       const auto touch = [&](int64_t until) {
         for (; touched < until; ++touched) {
-          const char* line = next + touched * in_pitch;
-          for (int64_t b = 0; b < ahead.extent[row] * e; b += kLine) __builtin_prefetch(line + b, 0, 2);
+          const char* const from = next + touched * in_pitch;
+          const char* const to = from + ahead.extent[row] * e;
+          for (const char* line = from - reinterpret_cast<intptr_t>(from) % kLine; line < to; line += kLine) {
+            __builtin_prefetch(line, 0, 2);
+          }
         }
       };
       if (staged.filled() >= std::max(flush_bytes, kLine)) {
@@ -110,12 +113,26 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   });
 }
 
+// The dim of a tile besides the last, or -1.
+int second_tile_dim(const Plan& plan) {
+  for (int d = 0; d + 1 < plan.problem.rank; ++d) {
+    if (plan.tile[d] > 1) return d;
+  }
+  return -1;
+}
+
 void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
+  const int across = second_tile_dim(plan);
+  const Dim step = across < 0 ? Dim{1, 0, 0} : p.dims[across];
   share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      std::memcpy(out + at.out, in + at.in, static_cast<size_t>(at.extent[p.rank - 1] * p.element_bytes));
+      const auto bytes = static_cast<size_t>(at.extent[p.rank - 1] * p.element_bytes);
+      const int64_t runs = across < 0 ? 1 : at.extent[across];
+      for (int64_t r = 0; r < runs; ++r) {
+        std::memcpy(out + at.out + r * step.out_stride, in + at.in + r * step.in_stride, bytes);
+      }
     }
   });
 }
@@ -123,10 +140,7 @@ void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_
 void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
   const int col = p.rank - 1;
-  int row = -1;
-  for (int d = 0; d < col; ++d) {
-    if (plan.tile[d] > 1) row = d;
-  }
+  const int row = second_tile_dim(plan);
   const Dim unit = {1, 0, 0};
   with_element(p.element_bytes, [&](auto element) {
     share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
