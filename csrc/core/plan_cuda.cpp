@@ -257,9 +257,9 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
 // Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged
 // kernel, and moving narrow elements one a thread costs more than staging them.
 bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
-  // Part of a copy's rate that the staged kernel reaches, over what full tiles reach.
+  // The part of a copy's rate that the staged kernel reaches, over what full tiles reach (H200).
   const double tile_filled = p.element_bytes == 1 ? 0.82 : p.element_bytes <= 4 ? 0.88 : 0.95;
-  constexpr double kUnalignedFilled = 0.9;
+  const double unaligned_tiles_filled = p.element_bytes == 1 ? 0.9 : p.element_bytes == 2 ? 0.8 : 0.65;
   constexpr int64_t kBytesMovedDirectly = 8;
   switch (kernel) {
     case Kernel::kRows:
@@ -269,7 +269,7 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
              choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;
     case Kernel::kTileUnaligned:
       return needs_two_dense_dims(p).empty() && unaligned_variant(p.element_bytes) >= 0 &&
-             unaligned_filled(p) >= kUnalignedFilled;
+             unaligned_filled(p) >= unaligned_tiles_filled;
     default:
       return true;
   }
