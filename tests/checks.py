@@ -112,8 +112,8 @@ class Guarded:
 
         def flat(count: int) -> torch.Tensor:
             self.buffer = torch.empty((count + 2 * zone) * size, dtype=torch.uint8, device=device)
-            pattern = torch.arange(self.buffer.numel(), device=device) * 37 + 11
-            self.buffer.copy_((pattern & 0xFF ^ POISON).to(torch.uint8))
+            pattern = (torch.arange(256, device=device) * 37 + 11 & 0xFF ^ POISON).to(torch.uint8)
+            self.buffer.copy_(pattern.repeat(self.buffer.numel() // 256 + 1)[: self.buffer.numel()])
             return self.buffer.view(dtype)[zone : zone + count]
 
         self.out = LAYOUTS[layout](tuple(shape), flat)
