@@ -96,7 +96,7 @@ int64_t run_bytes(const Problem& p, const StagedSide& side, const int32_t* tile)
 // much as r + c contiguous ones (sectors shared with neighbours, requests that are not full lines).
 double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, int64_t bytes,
              int64_t wanted) {
-  constexpr double kInCost = 24, kOutCost = 40, kTileCost = 1024;
+  constexpr double kInCost = 24, kOutCost = 40, kTileCost = 512;
   const auto in = static_cast<double>(run_bytes(p, layout.in, tile));
   const auto out = static_cast<double>(run_bytes(p, layout.out, tile));
   double value = 2 / ((in + kInCost) / in + (out + kOutCost) / out);
@@ -105,7 +105,7 @@ double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, 
   }
   const auto size = static_cast<double>(bytes);
   value *= size / (size + kTileCost);
-  if (bytes > wanted) value *= 0.97;
+  if (bytes > wanted) value *= 0.95;
   return value;
 }
 
@@ -138,17 +138,21 @@ void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layo
     layout.shared_stride[d] = static_cast<int32_t>(step);
     step *= tile[d];
   }
-  // Every tile starts on a granule when the address and the steps between tiles are multiples of it.
+  // Every run starts on a granule when the address, the steps between tiles and those between runs keep to
+  // granules.
   uint64_t steps = p.in_address;
   for (int d = 0; d < p.rank; ++d) {
     if (tile[d] < p.dims[d].extent) steps |= static_cast<uint64_t>(p.dims[d].in_stride * tile[d]);
   }
-  const bool tiles_aligned = layout.vectors && steps % kVector == 0;
+  for (int i = 0; i < layout.in.axis_count; ++i)
+    steps |= static_cast<uint64_t>(p.dims[layout.in.axes[i]].in_stride);
+  const int64_t block_stride = layout.block > 1 ? p.dims[p.rank - 1].in_stride / layout.block : 0;
+  const bool runs_aligned = layout.vectors && (steps | static_cast<uint64_t>(block_stride)) % kVector == 0;
   // Runs are widened to whole granules on both ends, which must not meet.
   bool first = true;
   const auto place_axis = [&](int64_t in_stride, int64_t count) {
     const int64_t residue = in_stride % unit;
-    const bool aligned = tiles_aligned && residue == 0 && step % kVector == 0;
+    const bool aligned = runs_aligned && step % kVector == 0;
     const int64_t apart = layout.vectors ? kVector - 1 : 2 * (kVector - 1);
     const int64_t least = (aligned ? step : step + apart) + (first ? spread * unit : 0);
     const int64_t stride = round_up(std::max<int64_t>(least - residue, 0), unit) + residue;
@@ -157,8 +161,7 @@ void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layo
     if (step > INT32_MAX / 4) layout.fits = false;
     return static_cast<int32_t>(std::min<int64_t>(stride, INT32_MAX / 4));
   };
-  if (layout.block > 1)
-    layout.block_shared = place_axis(p.dims[p.rank - 1].in_stride / layout.block, layout.block);
+  if (layout.block > 1) layout.block_shared = place_axis(block_stride, layout.block);
   for (int i = 0; i < layout.in.axis_count; ++i) {
     const int d = layout.in.axes[i];
     layout.shared_stride[d] = place_axis(p.dims[d].in_stride, tile[d]);
@@ -317,8 +320,9 @@ StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
 }
 
 int staged_block(const Problem& p) {
-  constexpr int64_t kWord = 4,
-                    kShortestRun = 32;  // bytes of an output row, below which its stores would scatter
+  // Bytes of the rows on either side: below these, the loads and stores of many short runs cost more than
+  // they save.
+  constexpr int64_t kWord = 4, kShortestIn = 20, kShortestOut = 48;
   if (p.element_bytes >= kWord || p.rank < 2) return 1;
   const int row_dim = p.rank - 1, col_dim = input_dense_dim(p);
   if (col_dim < 0 || col_dim == row_dim) return 1;
@@ -328,8 +332,10 @@ int staged_block(const Problem& p) {
     if (d != row_dim) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   }
   const int64_t row_bytes = p.dims[row_dim].extent * p.element_bytes;
-  bits |= static_cast<uint64_t>(row_bytes | p.dims[col_dim].extent * p.element_bytes);
-  return bits % kWord == 0 && row_bytes >= kShortestRun ? static_cast<int>(kWord / p.element_bytes) : 1;
+  const int64_t col_bytes = p.dims[col_dim].extent * p.element_bytes;
+  bits |= static_cast<uint64_t>(row_bytes | col_bytes);
+  const bool long_rows = row_bytes >= kShortestOut && col_bytes >= kShortestIn;
+  return bits % kWord == 0 && long_rows ? static_cast<int>(kWord / p.element_bytes) : 1;
 }
 
 Problem staged_blocks(const Problem& problem, int block) {
