@@ -73,7 +73,7 @@ def print_times(letter: str, rows: list[results.Row]) -> None:
 
 def measure(letter: str, jobs: list[tuple[Rung, tuple[int, int]]], full: bool) -> tuple[list[results.Row], list[str]]:
     """Verifies and times each rung of a group: the rows of those that are right, and what is wrong with the others."""
-    from . import counters, device
+    from . import device
 
     rows, failures = [], []
     for rung, size in jobs:
@@ -96,7 +96,6 @@ def measure(letter: str, jobs: list[tuple[Rung, tuple[int, int]]], full: bool) -
                 "repeats": repeats,
                 "verified": [f"{r}x{c}" for r, c in sizes],
                 "kernel": device.plan_of(rung, *size),
-                "predicted": counters.prediction(rung, size),
             }
         )
     return rows, failures

@@ -35,8 +35,9 @@ METRICS: dict[str, str] = {
     "dram_read_rate": "dram__bytes_read.sum.per_second",
     "dram_write_rate": "dram__bytes_write.sum.per_second",
 }
-# What explains a difference: asynchronous copies have counters of their own, and the last two are counted for each
-# instruction from its addresses, so that they hold no wavefront that only contention made.
+# What explains a difference. Asynchronous copies have counters of their own: their sectors are in sectors_load already,
+# their wavefronts are not in wavefronts_store. All but sectors_async are counted for each instruction from its
+# addresses, so that they hold no wavefront that only contention made; the last two count loads and stores together.
 EXPLAINING: dict[str, str] = {
     "sectors_async": "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
     "wavefronts_async": "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
@@ -52,11 +53,10 @@ def prediction(rung: Rung, size: Size) -> dict[str, int]:
 
 
 def measured(rung: Rung, row: Row) -> dict[str, float]:
-    """The measured counts under the predictions' names; an asynchronous copy's belong to its load and its store."""
+    """The measured counts under the predictions' names; what an asynchronous copy writes to its tile is a store."""
     counts = {name: row[name] for name in PREDICTED if name in row}
-    if rung.asynchronous:
-        counts["sectors_load"] = counts.get("sectors_load", 0) + row.get("sectors_async", 0)
-        counts["wavefronts_store"] = counts.get("wavefronts_store", 0) + row.get("wavefronts_async", 0)
+    if rung.asynchronous and "wavefronts_async" in row:
+        counts["wavefronts_store"] = counts.get("wavefronts_store", 0) + row["wavefronts_async"]
     return counts
 
 

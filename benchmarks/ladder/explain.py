@@ -6,7 +6,7 @@ import re
 from colorsys import hls_to_rgb
 
 from . import build
-from .model import BANKS, PHASE, SECTOR, WORD, Access, bank, grid, predict, sectors, trace, wavefronts
+from .model import BANKS, SECTOR, WORD, Access, bank, grid, predict, sectors, trace, wavefronts
 from .rungs import Rung
 
 
@@ -54,8 +54,7 @@ def _sector_lines(rung: Rung) -> list[str]:
         shown = [f"{_ranges(lanes)} -> sector {sector}" for sector, lanes in list(by_sector.items())[:4]]
         more = f"; … {len(by_sector) - 4} more" if len(by_sector) > 4 else ""
         cost = sectors(addresses, access.width)
-        by_part = f", {PHASE // access.width} lanes at a time" if access.width > WORD else ""
-        lines.append(f"{kind}: {cost} sectors of {SECTOR} bytes{by_part}; lanes {'; lanes '.join(shown)}{more}")
+        lines.append(f"{kind}: {cost} sectors of {SECTOR} bytes; lanes {'; lanes '.join(shown)}{more}")
     return lines
 
 

@@ -27,27 +27,33 @@ _DONE = object()  # what a finished thread answers
 # ---- one warp instruction ----
 
 
-def phases(addresses: Sequence[int | None], width: int) -> Iterator[list[int]]:
-    """The active lanes' byte addresses, in the groups of lanes that are served together.
-
-    A pass serves 128 bytes: all 32 lanes of 4 bytes, half-warps of 8, quarter-warps of 16. None is an inactive lane; a
-    group without an active lane costs nothing.
-    """
+def _check(addresses: Sequence[int | None], width: int) -> None:
     if width not in (4, 8, 16) or len(addresses) > WARP:
         raise ValueError(f"a warp access has at most {WARP} lanes of 4, 8 or 16 bytes, got {len(addresses)} of {width}")
+
+
+def sectors(addresses: Sequence[int | None], width: int = WORD) -> int:
+    """How many 32-byte sectors of global memory one warp instruction requests; None is an inactive lane.
+
+    Of any width it is one request for all lanes: a sector counts once, however many lanes ask for parts of it and
+    however far apart these are. Addresses do not wrap at 4 GiB.
+    """
+    _check(addresses, width)
+    return len({part // SECTOR for a in addresses if a is not None for part in range(a, a + width, WORD)})
+
+
+def phases(addresses: Sequence[int | None], width: int) -> Iterator[list[int]]:
+    """The active lanes' byte addresses of a shared-memory access, in the groups of lanes that are served together.
+
+    A pass over the banks serves 128 bytes: all 32 lanes of 4 bytes, half-warps of 8, quarter-warps of 16. A group
+    without an active lane costs nothing.
+    """
+    _check(addresses, width)
     lanes = PHASE // width
     for first in range(0, len(addresses), lanes):
         active = [a for a in addresses[first : first + lanes] if a is not None]
         if active:
             yield active
-
-
-def sectors(addresses: Sequence[int | None], width: int = WORD) -> int:
-    """How many 32-byte sectors of global memory one warp instruction requests. Addresses do not wrap at 4 GiB."""
-    total = 0
-    for active in phases(addresses, width):
-        total += len({part // SECTOR for a in active for part in range(a, a + width, WORD)})
-    return total
 
 
 def bank(address: int) -> int:

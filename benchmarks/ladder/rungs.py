@@ -38,7 +38,7 @@ class Rung:
     flat: bool = False  # a one-dimensional grid
     copies: bool = False  # the output has the input's shape
     tile: tuple[int, int] | None = None  # rows of shared memory, words a row with padding
-    asynchronous: bool = False  # loads past the registers: counted under LDGSTS, not under LDG and STS
+    asynchronous: bool = False  # loads past the registers: its shared stores are counted under LDGSTS, not STS
     published: Published = field(default_factory=Published)
 
     @property
