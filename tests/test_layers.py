@@ -49,10 +49,13 @@ def tracked() -> list[Path]:
     """The project's files: git's list, or in a copy without git the tree less what builds leave behind."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-        paths = [ROOT / name.decode() for name in listed.split(b"\0") if name]
     except (OSError, subprocess.CalledProcessError):
+        listed = b""
+    paths = [ROOT / name.decode() for name in listed.split(b"\0") if name]
+    if not paths:
         ignored = {"build", "dist", "__pycache__", ".git"}
-        paths = [p for p in ROOT.rglob("*") if not any(q in ignored or q.startswith(".venv") for q in p.parts)]
+        inside = [p for p in ROOT.rglob("*") if p.is_file()]
+        paths = [p for p in inside if not any(q in ignored or q[:1] == "." for q in p.relative_to(ROOT).parts[:-1])]
     paths = [p for p in paths if p.is_file()]
     assert len(paths) > 20
     return paths
