@@ -16,7 +16,6 @@ namespace {
 constexpr int64_t kVector = 16;
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
 constexpr int kSimpleThreads = 256;
-constexpr int64_t kRowsTileVectors = 1024;
 
 int last(const Problem& p) { return p.rank - 1; }
 
@@ -123,13 +122,15 @@ WhyNot fill_rows(Plan& plan) {
   if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
     return "it needs an innermost dim that is contiguous on both sides";
   }
+  // The plane of a block, in vectors along the run; the printed tile is in elements.
   const int64_t run = p.dims[last(p)].extent;
-  plan.tile[last(p)] = static_cast<int32_t>(std::min(run, kRowsTileVectors));
-  if (p.rank > 1) {
-    const int64_t fit = std::max<int64_t>(1, kRowsTileVectors / plan.tile[last(p)]);
-    plan.tile[last(p) - 1] = static_cast<int32_t>(std::min(p.dims[last(p) - 1].extent, fit));
-  }
-  plan.grid = tile_count(p, plan.tile);
+  const int64_t vectors = rows_vectors(run * p.element_bytes, p.element_bytes);
+  const int64_t cols = std::min<int64_t>(vectors, kRowsTileVectors);
+  const int64_t fit = std::max<int64_t>(1, kRowsTileVectors / cols);
+  plan.tile[last(p)] = static_cast<int32_t>(std::min(run, cols * kVector / p.element_bytes));
+  if (p.rank > 1) plan.tile[last(p) - 1] = static_cast<int32_t>(std::min(p.dims[last(p) - 1].extent, fit));
+  plan.grid = ceil_div(vectors, cols);
+  for (int d = 0; d + 1 < p.rank; ++d) plan.grid *= ceil_div(p.dims[d].extent, plan.tile[d]);
   plan.block = kSimpleThreads;
   return needs_few_outer_dims(p, 2);
 }
@@ -260,10 +261,15 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
   // The part of a copy's rate that the staged kernel reaches, over what full tiles reach (H200).
   const double tile_filled = p.element_bytes == 1 ? 0.82 : p.element_bytes <= 4 ? 0.88 : 0.95;
   const double unaligned_tiles_filled = p.element_bytes == 1 ? 0.9 : p.element_bytes == 2 ? 0.8 : 0.65;
-  constexpr int64_t kBytesMovedDirectly = 8;
+  // Runs moved directly are long enough that their ends do not matter, and fill a block.
+  constexpr int64_t kShortestRun = 96, kLeastVectors = 256;
   switch (kernel) {
-    case Kernel::kRows:
-      return p.element_bytes >= kBytesMovedDirectly;
+    case Kernel::kRows: {
+      const int64_t bytes = p.dims[last(p)].extent * p.element_bytes;
+      const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
+      const int64_t vectors = rows_vectors(bytes, p.element_bytes);
+      return (p.element_bytes == kVector || bytes >= kShortestRun) && vectors * across >= kLeastVectors;
+    }
     case Kernel::kTile:
       return needs_two_dense_dims(p).empty() &&
              choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;

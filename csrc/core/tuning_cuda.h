@@ -64,6 +64,15 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {8, 32, 480, 32, 12, 5, 4},  // .938 .951 .942 .944
 };
 
+// Vectors of 16 bytes that a block of the rows kernel moves.
+inline constexpr int kRowsTileVectors = 1024;
+
+// Aligned 16-byte vectors that cover a run, wherever in a vector its output begins: what a thread of the rows
+// kernel moves is one of them. Elements of 16 bytes are aligned.
+constexpr int64_t rows_vectors(int64_t run_bytes, int64_t element_bytes) {
+  return element_bytes == 16 ? run_bytes / 16 : (run_bytes + 15) / 16 + 1;
+}
+
 // Staged tiles: bytes of a tile (several blocks share an SM's memory, and small problems need many blocks).
 inline constexpr int kStagedTileBytes = 20480;
 inline constexpr int kStagedTileBytesMost = 40960;

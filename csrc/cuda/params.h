@@ -102,12 +102,13 @@ struct TileParams {
   OuterDims outer;
 };
 
-// `rows` runs of `cols` elements each.
+// `rows` runs of `run_bytes` each, which `vectors` 16-byte vectors cover.
 struct RowsParams {
   const uint8_t* in;
   uint8_t* out;
   int64_t rows;
-  int64_t cols;
+  int64_t run_bytes;
+  int64_t vectors;
   int64_t in_pitch;  // from one run to the next
   int64_t out_pitch;
   int32_t tile_rows;

@@ -117,12 +117,14 @@ RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.in = in;
   r.out = out;
   r.rows = across.extent;
-  r.cols = run.extent;
+  r.run_bytes = run.extent * p.element_bytes;
+  r.vectors = rows_vectors(r.run_bytes, p.element_bytes);
   r.in_pitch = across.in_stride;
   r.out_pitch = across.out_stride;
   r.tile_rows = p.rank > 1 ? plan.tile[last(p) - 1] : 1;
-  r.tile_cols = FastDiv(plan.tile[last(p)]);
-  r.strips = FastDiv(ceil_div(r.cols, plan.tile[last(p)]));
+  const int64_t cols = std::min<int64_t>(r.vectors, kRowsTileVectors);
+  r.tile_cols = FastDiv(cols);
+  r.strips = FastDiv(ceil_div(r.vectors, cols));
   r.bands = FastDiv(ceil_div(r.rows, r.tile_rows));
   r.outer = outer_dims(p, [&](int d) { return d >= last(p) - 1; });
   return r;
@@ -263,8 +265,6 @@ cudaError_t run_staged(const Launch& l, const StagedParams& params) {
 template <int E>
 cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
   switch (l.plan.kernel) {
-    case Kernel::kRows:
-      return launch<rows_kernel<E>>(l, rows_params(l.plan, in, out));
     case Kernel::kStaged:
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {
@@ -289,6 +289,11 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
     case Kernel::kCopy:
       return launch<copy_kernel>(
           l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
+    case Kernel::kRows: {
+      const RowsParams params = rows_params(plan, in, out);
+      return plan.problem.element_bytes == kVector ? launch<rows_kernel<true>>(l, params)
+                                                   : launch<rows_kernel<false>>(l, params);
+    }
     case Kernel::kTile: {
       const int row = last(plan.problem);
       const int64_t bands = ceil_div(plan.problem.dims[row].extent, plan.tile[row]);
