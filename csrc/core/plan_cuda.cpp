@@ -260,7 +260,10 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
 bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
   // The part of a copy's rate that the staged kernel reaches, over what full tiles reach (H200).
   const double tile_filled = p.element_bytes == 1 ? 0.82 : p.element_bytes <= 4 ? 0.88 : 0.95;
-  const double unaligned_tiles_filled = p.element_bytes == 1 ? 0.9 : p.element_bytes == 2 ? 0.8 : 0.65;
+  const double unaligned_tiles_filled = p.element_bytes == 1   ? 0.5
+                                        : p.element_bytes == 2 ? 0.6
+                                        : p.element_bytes == 4 ? 0.72
+                                                               : 0.8;
   // Runs moved directly are long enough that their ends do not matter, and fill a block.
   constexpr int64_t kShortestRun = 96, kLeastVectors = 256;
   switch (kernel) {

@@ -99,6 +99,7 @@ struct Tile {
   using Vec = typename I::Vec;
   static constexpr int kLane = 16 / e;               // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;    // elements of a vector
+  static constexpr int kStripTiles = 256 / sizeof(Vec);
 
   TX_INLINE void transpose_each_lane(Vec* v) {
     if constexpr (kLane > 1) {
@@ -113,9 +114,33 @@ struct Tile {
     }
   }
 
-  // Row l * kLane + q of the input holds, in lane c, the elements of output rows c * kLane and on.
+  // A strip: kSide columns and `tiles` x kSide rows. All of an input row's share is read before the next row's, so no
+  // cache line is read twice, even where all rows fall in one cache set (pitches near a power of two).
+  static void transpose_strip(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int tiles) {
+    alignas(64) Vec square[kStripTiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
+    for (int q = 0; q < kLane; ++q) {
+      for (int t = 0; t < tiles; ++t) {
+        Vec lanes[I::kLanes];
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
+          lanes[l] = I::load(in + (l * kLane + q) * in_pitch + t * kSide * e);
+        }
+        I::transpose_lanes(lanes);
+        TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[t][c][q] = lanes[c];
+      }
+    }
+    for (int t = 0; t < tiles; ++t) {
+      for (int c = 0; c < I::kLanes; ++c) {
+        Vec v[kLane];
+        TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = square[t][c][q];
+        transpose_each_lane(v);
+        TX_UNROLL for (int q = 0; q < kLane; ++q) I::store(out + ((t * I::kLanes + c) * kLane + q) * out_pitch, v[q]);
+      }
+    }
+  }
+
+  // One tile, in registers where they suffice.
   TX_INLINE void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
-    Vec square[I::kLanes][kLane];  // [c][q]; in registers if they suffice
+    Vec square[I::kLanes][kLane];
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
       TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(in + (l * kLane + q) * in_pitch);
@@ -244,8 +269,16 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
     wide_rows = rows - rows % Wide::kSide;
     wide_cols = cols - cols % Wide::kSide;
     for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
-      for (int64_t i = 0; i < wide_rows; i += Wide::kSide) {
-        Wide::transpose(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e, out_pitch);
+      constexpr int tiles = e <= 4 ? Wide::kStripTiles : 1;
+      for (int64_t i = 0; i < wide_rows; i += tiles * Wide::kSide) {
+        const int64_t left = (wide_rows - i) / Wide::kSide;
+        const char* const from = in + i * e + j * in_pitch;
+        char* const to = out + i * out_pitch + j * e;
+        if constexpr (tiles > 1) {
+          Wide::transpose_strip(from, in_pitch, to, out_pitch, left < tiles ? static_cast<int>(left) : tiles);
+        } else {
+          Wide::transpose(from, in_pitch, to, out_pitch);
+        }
       }
     }
   }

@@ -10,31 +10,26 @@
 
 namespace tx::cpu {
 
-// `rows` output rows, `out_stride` bytes apart, that grow at the same pace. Each has a staging row with the same
-// place in its line as the output has: then staged lines are output lines, whatever the output's pitch.
-// A line that is only partly there when the rows are flushed is carried to their start, so every store but the first
-// and last of a row is one whole line.
+// `rows` output rows, `out_stride` bytes apart, that grow at the same pace. What is new of a row starts on a line of the
+// staging memory. When the rows are flushed, the end of each that is less than a line is carried to just before that
+// place, so that every store but the first and last of a row is one whole line of the output, whatever its pitch.
 class StagedRows {
  public:
-  static constexpr int64_t kBytes = 512 << 10;  // staging memory: with the tile's input, about an L2's share
+  static constexpr int64_t kBytes = 512 << 10;
 
+  // `row_bytes`: the most that a row holds between flushes.
   StagedRows(const MicroKernels& micro, char* memory, int64_t out_stride, int64_t row_bytes)
-      : micro_(micro), memory_(memory), out_stride_(out_stride) {
-    // Same place in a line as the output; room for a carried line and a last one; and an odd count of lines between
-    // rows, lest they share few cache sets.
-    pitch_ = round_up(row_bytes + 2 * kLine, 2 * kLine) + kLine + out_stride % kLine;
-  }
+      : micro_(micro), start_(memory + kLine), out_stride_(out_stride), pitch_(pitch_for(row_bytes)) {}
 
-  // Bytes of memory that `rows` rows of up to `row_bytes` bytes need.
-  static int64_t bytes_needed(int64_t rows, int64_t row_bytes) { return rows * (row_bytes + 6 * kLine); }
+  // Bytes of memory that `rows` rows need.
+  static int64_t bytes_needed(int64_t rows, int64_t row_bytes) { return rows * pitch_for(row_bytes) + kLine; }
 
   // Rows that start at `out` and beyond; those before must be finished.
   void begin(char* out, int64_t rows) {
     out_ = out;
     rows_ = rows;
     filled_ = 0;
-    whole_start_ = false;
-    place();
+    carried_ = false;
   }
 
   bool continues(const char* out, int64_t rows) const { return out == out_ + filled_ && rows == rows_; }
@@ -47,16 +42,13 @@ class StagedRows {
   // Calls between_rows(k) after row k.
   template <class F>
   void flush(bool rows_end, const F& between_rows) {
-    char* const old_start = start_;
-    char* const old_out = out_;
-    out_ += filled_;
-    place();
     for (int64_t k = 0; k < rows_; ++k) {
-      char* from = old_start + k * pitch_;
-      char* to = old_out + k * out_stride_;
-      char* const end = from + filled_;
-      const int64_t place_in_line = reinterpret_cast<intptr_t>(from) % kLine;
-      if (whole_start_) {
+      char* const start = start_ + k * pitch_;
+      char* const end = start + filled_;
+      char* from = start;
+      char* to = out_ + k * out_stride_;
+      const int64_t place_in_line = reinterpret_cast<intptr_t>(to) % kLine;
+      if (carried_) {
         from -= place_in_line;
         to -= place_in_line;
       } else if (place_in_line != 0) {
@@ -67,32 +59,31 @@ class StagedRows {
       }
       const int64_t lines = (end - from) / kLine;
       micro_.stream(to, from, lines);
-      from += lines * kLine;
-      to += lines * kLine;
       if (rows_end) {
-        std::memcpy(to, from, static_cast<size_t>(end - from));
+        from += lines * kLine;
+        std::memcpy(to + lines * kLine, from, static_cast<size_t>(end - from));
       } else {
-        char* const start = start_ + k * pitch_;
-        std::memcpy(start - reinterpret_cast<intptr_t>(start) % kLine, from, kLine);
+        std::memcpy(start - kLine, end - kLine, kLine);
       }
       between_rows(k);
     }
-    whole_start_ = true;
+    out_ += filled_;
     filled_ = 0;
+    carried_ = true;
   }
 
  private:
-  void place() { start_ = memory_ + kLine + reinterpret_cast<intptr_t>(out_) % kLine; }
+  // Room for the carried line, and an odd count of lines, lest the rows share few cache sets.
+  static int64_t pitch_for(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
 
   const MicroKernels& micro_;
-  char* const memory_;
+  char* const start_;
   const int64_t out_stride_;
-  int64_t pitch_;
-  char* out_ = nullptr;    // row 0's first byte that is not in the output yet (but for a carried line)
-  char* start_ = nullptr;  // its place in the staging memory
+  const int64_t pitch_;
+  char* out_ = nullptr;  // row 0's next byte in the output
   int64_t rows_ = 0;
-  int64_t filled_ = 0;
-  bool whole_start_ = false;  // the bytes before start_, back to the line's own, are there: carried
+  int64_t filled_ = 0;    // bytes of each row that are not in the output, without those carried
+  bool carried_ = false;  // the line before `start_` ends in the bytes that begin the output's next line
 };
 
 }  // namespace tx::cpu
