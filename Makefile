@@ -3,7 +3,7 @@
 #   make test     build, then run the tests          make bench    build, then run the benchmark
 #   make ladder   the published kernels, measured    make tune     sweep the CUDA tiles (GPU, nvcc)
 #   make lint     format and lint checks             make format   apply them
-#   make sanitize CPU kernels under ASan and UBSan   make clean    remove what builds left
+#   make clean    remove what builds left
 #
 # Everything runs in a local .venv. It sees the packages of PYTHON when that has torch 2.11 or later; otherwise it
 # gets the torch pinned here. TORCH=x.y.z asks for a version of its own (with another VENV to keep both).
@@ -13,10 +13,10 @@ TORCH ?= auto
 PINNED_TORCH := 2.13.0
 PY := $(VENV)/bin/python
 DEPENDENCIES := "setuptools>=64" wheel "cmake>=3.22" ninja "pytest>=8" "numpy>=1.26" "scikit-learn>=1.4" "pillow>=10" rich
-LINTERS := "ruff==0.14.*" "clang-format==21.*"
+LINTERS := "ruff==0.17.*" "clang-format==23.*"
 ARGS ?=
 
-.PHONY: test bench ladder tune lint format sanitize build clean
+.PHONY: test bench ladder tune lint format build clean
 .NOTPARALLEL:
 
 test: build

@@ -1,6 +1,6 @@
 """Sweeps the compiled parameters of the 2-D CUDA kernels and prints rows ready for csrc/core/tuning_cuda.h.
 
-    python -m benchmarks.tune [--family tile|tile_unaligned] [--element 1 2 4 8 16] [--sizes 8192x8192 ...] [--repeats 9]
+    python -m benchmarks.tune [--family tile|tile_unaligned] [--element 1 2 4 8 16] [--sizes 8192x8192 ...]
 
 Needs nvcc and a GPU. Each variant is a template instance, so it is compiled first (in parallel, one program an
 element width), then checked byte for byte and timed against the op's own copy kernel with a flushed L2, repeats

@@ -96,9 +96,7 @@ def _wrap(dim: int, rank: int) -> int:
     """``dim`` counted from the front; torch's own IndexError when it is out of range. A scalar counts as rank 1."""
     rank = max(rank, 1)
     if not -rank <= dim < rank:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
-        )
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
     return dim % rank
 
 

@@ -1,11 +1,12 @@
 // Which micro-kernels this machine gets, and what the planner is told about it.
+#include "cpu/isa.h"
+
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "cpu/isa.h"
 #include "cpu/run.h"
 
 namespace tx::cpu {
@@ -38,8 +39,10 @@ Choice choose() {
     found = true;
   }
   if (!found) {
-    choice.error = std::string("TX_CPU_ISA must name an instruction set that this machine and this build have, but is '") +
-                   wanted + "'. Set it to one of: " + available + "; or unset it.";
+    choice.error =
+        std::string(
+            "TX_CPU_ISA must name an instruction set that this machine and this build have, but is '") +
+        wanted + "'. Set it to one of: " + available + "; or unset it.";
   }
   return choice;
 }

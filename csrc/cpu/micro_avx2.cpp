@@ -42,12 +42,14 @@ struct Avx2 {
     if constexpr (e == 8) return _mm256_unpackhi_epi64(a, b);
   }
   TX_INLINE Vec shuffle(Vec v, const uint8_t* index) {
-    return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(load_lane(reinterpret_cast<const char*>(index))));
+    return _mm256_shuffle_epi8(v,
+                               _mm256_broadcastsi128_si256(load_lane(reinterpret_cast<const char*>(index))));
   }
   TX_INLINE Vec either(Vec a, Vec b) { return _mm256_or_si256(a, b); }
 
   static void stream(char* out, const char* in, int64_t lines) {
-    for (int64_t b = 0; b < lines * kLine; b += 32) _mm256_stream_si256(reinterpret_cast<Vec*>(out + b), load(in + b));
+    for (int64_t b = 0; b < lines * kLine; b += 32)
+      _mm256_stream_si256(reinterpret_cast<Vec*>(out + b), load(in + b));
   }
   static void fence() { _mm_sfence(); }
 };

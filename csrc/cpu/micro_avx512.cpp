@@ -55,7 +55,8 @@ struct Avx512 {
   TX_INLINE Vec either(Vec a, Vec b) { return _mm512_or_si512(a, b); }
 
   static void stream(char* out, const char* in, int64_t lines) {
-    for (int64_t b = 0; b < lines * kLine; b += kLine) _mm512_stream_si512(reinterpret_cast<Vec*>(out + b), load(in + b));
+    for (int64_t b = 0; b < lines * kLine; b += kLine)
+      _mm512_stream_si512(reinterpret_cast<Vec*>(out + b), load(in + b));
   }
   static void fence() { _mm_sfence(); }
 };

@@ -1,16 +1,16 @@
 // The micro-kernels, written once over the few operations of a vector type. Included by each micro_<isa>.cpp.
 //
-// A vector is kLanes lanes of 16 bytes. A square tile, kSide = vector bytes / element bytes on a side, is read as whole
-// vectors; its lanes are transposed among vectors as 16-byte elements; then each lane's square of elements is transposed
-// by log2 rounds of in-lane interleaving:
+// A vector is kLanes lanes of 16 bytes. A square tile, kSide = vector bytes / element bytes on a side, is
+// read as whole vectors; its lanes are transposed among vectors as 16-byte elements; then each lane's square
+// of elements is transposed by log2 rounds of in-lane interleaving:
 //     (v0, v1, v2, v3) -> (lo(v0, v2), hi(v0, v2), lo(v1, v3), hi(v1, v3)).
-// Reading and writing whole vectors matters where pitches are powers of two: with 64-byte vectors each cache line of the
-// input is read once, and a cache set too small for a tile's rows costs nothing.
-// Remainders are tiles of one lane that step back over what is written already and write the same bytes again. Sides
-// shorter than a lane have kernels of their own.
+// Reading and writing whole vectors matters where pitches are powers of two: with 64-byte vectors each cache
+// line of the input is read once, and a cache set too small for a tile's rows costs nothing. Remainders are
+// tiles of one lane that step back over what is written already and write the same bytes again. Sides shorter
+// than a lane have kernels of their own.
 //
-// All of it is in an anonymous namespace, and calls no std:: function: if two files compiled with different flags shared
-// a definition, the linker could keep the one that this machine cannot run.
+// All of it is in an anonymous namespace, and calls no std:: function: if two files compiled with different
+// flags shared a definition, the linker could keep the one that this machine cannot run.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ struct Unsigned<8> {
   using Type = uint64_t;
 };
 
-// One lane, in the compiler's own vector extension: punpck on x86, zip on ARM, and whatever else a target has.
+// One lane, in the compiler's own vector extension: punpck on x86, zip on ARM, and whatever else a target
+// has.
 struct Lane {
   typedef uint8_t Vec __attribute__((vector_size(16)));
   static constexpr int kLanes = 1;
@@ -73,8 +74,8 @@ struct Lane {
 #define TX_SHUFFLE(...) __builtin_shuffle((Elements)a, (Elements)b, Elements{__VA_ARGS__})
 #endif
     if constexpr (n == 16) {
-      return (Vec)TX_SHUFFLE(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11), at(12),
-                             at(13), at(14), at(15));
+      return (Vec)TX_SHUFFLE(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10),
+                             at(11), at(12), at(13), at(14), at(15));
     } else if constexpr (n == 8) {
       return (Vec)TX_SHUFFLE(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
     } else if constexpr (n == 4) {
@@ -97,8 +98,8 @@ struct Lane {
 template <class I, int e>
 struct Tile {
   using Vec = typename I::Vec;
-  static constexpr int kLane = 16 / e;               // elements of a lane
-  static constexpr int kSide = I::kLanes * kLane;    // elements of a vector
+  static constexpr int kLane = 16 / e;             // elements of a lane
+  static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
   static constexpr int kStripTiles = 256 / sizeof(Vec);
 
   TX_INLINE void transpose_each_lane(Vec* v) {
@@ -114,10 +115,12 @@ struct Tile {
     }
   }
 
-  // A strip: kSide columns and `tiles` x kSide rows. All of an input row's share is read before the next row's, so no
-  // cache line is read twice, even where all rows fall in one cache set (pitches near a power of two).
+  // A strip: kSide columns and `tiles` x kSide rows. All of an input row's share is read before the next
+  // row's, so no cache line is read twice, even where all rows fall in one cache set (pitches near a power of
+  // two).
   static void transpose_strip(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int tiles) {
-    alignas(64) Vec square[kStripTiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
+    alignas(64)
+        Vec square[kStripTiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
     for (int q = 0; q < kLane; ++q) {
       for (int t = 0; t < tiles; ++t) {
         Vec lanes[I::kLanes];
@@ -133,7 +136,8 @@ struct Tile {
         Vec v[kLane];
         TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = square[t][c][q];
         transpose_each_lane(v);
-        TX_UNROLL for (int q = 0; q < kLane; ++q) I::store(out + ((t * I::kLanes + c) * kLane + q) * out_pitch, v[q]);
+        TX_UNROLL for (int q = 0; q < kLane; ++q)
+            I::store(out + ((t * I::kLanes + c) * kLane + q) * out_pitch, v[q]);
       }
     }
   }
@@ -154,10 +158,11 @@ struct Tile {
   }
 };
 
-// Rows [row0, rows) and columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least a lane.
+// Rows [row0, rows) and columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least
+// a lane.
 template <int e>
-void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t row0, int64_t rows,
-                       int64_t col0, int64_t cols) {
+void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t row0,
+                       int64_t rows, int64_t col0, int64_t cols) {
   using T = Tile<Lane, e>;
   for (int64_t j0 = col0; j0 < cols; j0 += T::kSide) {
     const int64_t j = j0 + T::kSide > cols ? cols - T::kSide : j0;
@@ -169,20 +174,23 @@ void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_
 }
 
 template <int e>
-void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                          int64_t cols) {
   if (rows < cols) {
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j) std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
+      for (int64_t j = 0; j < cols; ++j)
+        std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
     }
   } else {
     for (int64_t j = 0; j < cols; ++j) {
-      for (int64_t i = 0; i < rows; ++i) std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
+      for (int64_t i = 0; i < rows; ++i)
+        std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
     }
   }
 }
 
-// k columns that lie element by element in the input and apart in the output, or the other way round, where k elements
-// are less than a lane: each lane's k x 16 bytes are a fixed permutation, byte by byte.
+// k columns that lie element by element in the input and apart in the output, or the other way round, where k
+// elements are less than a lane: each lane's k x 16 bytes are a fixed permutation, byte by byte.
 template <class I, int e, int k>
 struct Narrow {
   using Vec = typename I::Vec;
@@ -230,7 +238,8 @@ struct Narrow {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
       TX_UNROLL for (int m = 0; m < k; ++m) from[m] = I::load_lanes(in + n * k * e + 16 * m, 16 * k);
-      TX_UNROLL for (int c = 0; c < k; ++c) I::store(out + c * out_pitch + n * e, gather(from, kSplit.index[c]));
+      TX_UNROLL for (int c = 0; c < k; ++c)
+          I::store(out + c * out_pitch + n * e, gather(from, kSplit.index[c]));
     }
   }
   static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
@@ -238,12 +247,14 @@ struct Narrow {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
       TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load(in + c * in_pitch + n * e);
-      TX_UNROLL for (int m = 0; m < k; ++m) I::store_lanes(out + n * k * e + 16 * m, 16 * k, gather(from, kMerge.index[m]));
+      TX_UNROLL for (int m = 0; m < k; ++m)
+          I::store_lanes(out + n * k * e + 16 * m, 16 * k, gather(from, kMerge.index[m]));
     }
   }
 
   // Whether it took the block.
-  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                        int64_t cols) {
     if constexpr (k * e < 16) {
       if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
       if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;

@@ -11,7 +11,9 @@ struct Neon : Lane {
   static constexpr bool kShuffles = true;
   TX_INLINE Vec load_lanes(const char* p, int64_t) { return load(p); }
   TX_INLINE void store_lanes(char* p, int64_t, Vec v) { store(p, v); }
-  TX_INLINE Vec shuffle(Vec v, const uint8_t* index) { return (Vec)vqtbl1q_u8((uint8x16_t)v, vld1q_u8(index)); }
+  TX_INLINE Vec shuffle(Vec v, const uint8_t* index) {
+    return (Vec)vqtbl1q_u8((uint8x16_t)v, vld1q_u8(index));
+  }
   TX_INLINE Vec either(Vec a, Vec b) { return a | b; }
 
   // Pairs of registers stored with the hint that they will not be read soon.

@@ -58,7 +58,8 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row], at.extent[col]);
+      transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row],
+                at.extent[col]);
     }
   });
 }
@@ -68,7 +69,8 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const int row = input_run_dim(p), col = p.rank - 1;
   const int64_t e = p.element_bytes;
   const int64_t in_pitch = p.dims[col].in_stride, out_stride = p.dims[row].out_stride;
-  const bool rows_adjoin = plan.tile[col] == p.dims[col].extent && out_stride == p.dims[col].extent * e && row == col - 1;
+  const bool rows_adjoin =
+      plan.tile[col] == p.dims[col].extent && out_stride == p.dims[col].extent * e && row == col - 1;
   const auto transpose = transpose_of(p);
   const MicroKernels& micro = micro_kernels_in_use();
   const int64_t flush_bytes = rows_adjoin ? plan.tile[row] * plan.tile[col] * e : plan.tile[col] * e;
@@ -146,8 +148,8 @@ void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parall
     share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
       TileWalk at(plan, first);
       for (int64_t tile = first; tile < last; ++tile, at.next()) {
-        move_tile<decltype(element)>(in + at.in, out + at.out, row < 0 ? unit : p.dims[row], row < 0 ? 1 : at.extent[row],
-                                     p.dims[col], at.extent[col]);
+        move_tile<decltype(element)>(in + at.in, out + at.out, row < 0 ? unit : p.dims[row],
+                                     row < 0 ? 1 : at.extent[row], p.dims[col], at.extent[col]);
       }
     });
   });

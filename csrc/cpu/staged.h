@@ -1,8 +1,8 @@
 // Output rows gathered in fast memory and written past the caches, one whole line at a time.
 #pragma once
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "core/int_math.h"
@@ -10,9 +10,10 @@
 
 namespace tx::cpu {
 
-// `rows` output rows, `out_stride` bytes apart, that grow at the same pace. What is new of a row starts on a line of the
-// staging memory. When the rows are flushed, the end of each that is less than a line is carried to just before that
-// place, so that every store but the first and last of a row is one whole line of the output, whatever its pitch.
+// `rows` output rows, `out_stride` bytes apart, that grow at the same pace. What is new of a row starts on a
+// line of the staging memory. When the rows are flushed, the end of each that is less than a line is carried
+// to just before that place, so that every store but the first and last of a row is one whole line of the
+// output, whatever its pitch.
 class StagedRows {
  public:
   static constexpr int64_t kBytes = 512 << 10;

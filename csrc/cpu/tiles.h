@@ -65,9 +65,8 @@ void share_tiles(const Plan& plan, ParallelFor parallel_for, const F& work) {
   const int64_t tiles = tile_count(plan);
   const int64_t threads = std::min<int64_t>(plan.threads, tiles);
   if (threads <= 1) return work(0, tiles);
-  parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-    work(tiles * begin / threads, tiles * end / threads);
-  });
+  parallel_for(0, threads, 1,
+               [&](int64_t begin, int64_t end) { work(tiles * begin / threads, tiles * end / threads); });
 }
 
 }  // namespace tx::cpu
