@@ -1,12 +1,15 @@
 """The public functions, and the vmap rules of the ops behind them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torch_transpose._load import load
+
+if TYPE_CHECKING:
+    from torch_transpose._C import Plan
 
 _C = load()
 
@@ -63,7 +66,7 @@ def permute(x: Tensor, dims: Sequence[int], *, out: Tensor | None = None) -> Ten
     return out
 
 
-def explain(x: Tensor, dim0: int = -2, dim1: int = -1, *, dims: Sequence[int] | None = None) -> Any:
+def explain(x: Tensor, dim0: int = -2, dim1: int = -1, *, dims: Sequence[int] | None = None) -> "Plan":
     """The plan that :func:`transpose` (or, given ``dims``, :func:`permute`) would run on ``x``; nothing is run.
 
     Returns:
