@@ -1,4 +1,4 @@
-// Legality of each CPU kernel, and the choice among them.
+// Legality of each CPU kernel, the choice among them, and their tiles.
 #include "core/plan_cpu.h"
 
 #include <algorithm>
@@ -9,79 +9,143 @@
 namespace tx {
 namespace {
 
-constexpr int64_t kBytesPerThread = 64 << 10;  // below this, a second thread costs more than it brings
+constexpr int64_t kLine = 64;
+
+// A second thread brings less than its start costs when there is less than this for each.
+constexpr int64_t kBytesPerThread = 64 << 10;
 
 // A run that is contiguous on both sides.
 bool ends_in_common_run(const Problem& p) {
+  if (p.rank == 0) return false;
   const Dim& last = p.dims[p.rank - 1];
   return last.in_stride == p.element_bytes && last.out_stride == p.element_bytes;
 }
 
-// The dim, other than the last, along which the input moves least.
+// The dim, other than the last, along which the input moves least; -1 if there is none.
 int smallest_input_step(const Problem& p) {
-  int best = 0;
-  for (int d = 1; d + 1 < p.rank; ++d) {
-    if (p.dims[d].in_stride < p.dims[best].in_stride) best = d;
+  int best = -1;
+  for (int d = 0; d + 1 < p.rank; ++d) {
+    if (best < 0 || p.dims[d].in_stride < p.dims[best].in_stride) best = d;
   }
   return best;
 }
 
-void set_tile(Plan& plan, const CpuFacts&) {
-  const Problem& p = plan.problem;
-  for (int d = 0; d < p.rank; ++d) plan.tile[d] = 1;
-  if (p.rank == 0) return;
-  const int last = p.rank - 1;
-  const auto bounded = [&](int d, int64_t wanted) {
-    plan.tile[d] = static_cast<int32_t>(std::min(p.dims[d].extent, wanted));
-  };
-  switch (plan.kernel) {
-    case Kernel::kNone:
-      break;
-    case Kernel::kCopy:
-      bounded(last, (int64_t{1} << 20) / p.element_bytes);
-      break;
-    case Kernel::kRows:
-      bounded(last, int64_t{1} << 30);
-      if (p.rank > 1) bounded(smallest_input_step(p), 64);
-      break;
-    case Kernel::kTile: {
-      const int64_t side = std::max<int64_t>(64 / p.element_bytes, 16);
-      bounded(last, side);
-      bounded(input_run_dim(p), side);
-      break;
-    }
-    case Kernel::kStaged:
-      bounded(last, 512 / p.element_bytes);
-      bounded(input_run_dim(p), 256 / p.element_bytes);
-      break;
-    default: {
-      const int64_t side = std::max<int64_t>(256 / p.element_bytes, 32);
-      bounded(last, side);
-      if (p.rank > 1) bounded(smallest_input_step(p), side);
-    }
-  }
-}
-
-Plan finish(Problem normalised, const CpuFacts& facts, Kernel kernel) {
-  Plan plan;
-  plan.backend = Backend::kCpu;
-  plan.kernel = kernel;
-  plan.problem = normalised;
-  plan.isa = facts.isa;
-  const int64_t bytes = element_count(normalised) * normalised.element_bytes;
-  plan.threads = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, facts.threads));
-  set_tile(plan, facts);
-  return plan;
-}
-
-}  // namespace
-
+// The first dim, other than the last, that is contiguous in the input; -1 if there is none.
 int input_run_dim(const Problem& p) {
   for (int d = 0; d + 1 < p.rank; ++d) {
     if (p.dims[d].in_stride == p.element_bytes) return d;
   }
   return -1;
 }
+
+// Bytes that lie together in the output when one index along `row` is fixed.
+int64_t output_run_bytes(const Problem& p, int row) {
+  int64_t run = p.element_bytes;
+  for (int d = p.rank - 1; d > row && p.dims[d].out_stride == run; --d) run *= p.dims[d].extent;
+  return run;
+}
+
+struct TileShape {
+  int64_t rows;
+  int64_t cols;
+};
+
+// By log2 of the element's bytes.
+constexpr TileShape kTileShape[] = {{256, 64}, {128, 64}, {64, 64}, {32, 64}, {16, 32}};
+constexpr TileShape kStagedShape[] = {{512, 256}, {256, 128}, {128, 128}, {64, 64}, {32, 32}};
+constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
+
+int log2_bytes(int64_t element_bytes) {
+  int log2 = 0;
+  while (int64_t{1} << log2 < element_bytes) ++log2;
+  return log2;
+}
+
+// The wanted shape, with one side lengthened where the other dim is shorter than wanted; sides stay whole
+// lines.
+TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_bytes) {
+  const int64_t line = std::max<int64_t>(kLine / element_bytes, 1);
+  const auto lengthen = [&](int64_t side, int64_t other_wanted, int64_t other) {
+    return other >= other_wanted ? side : round_up(side * other_wanted / other, line);
+  };
+  return {std::min(rows, lengthen(wanted.rows, wanted.cols, cols)),
+          std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
+}
+
+void set_tile(Plan& plan) {
+  const Problem& p = plan.problem;
+  std::fill(plan.tile, plan.tile + p.rank, 1);
+  if (element_count(p) == 0 || p.rank == 0) return;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const int width = log2_bytes(p.element_bytes);
+  const int64_t rows = row < 0 ? 1 : p.dims[row].extent, cols = p.dims[col].extent;
+  TileShape shape = {1, 1};
+  if (plan.kernel == Kernel::kCopy) shape = {1, std::min(cols, (int64_t{64} << 10) / p.element_bytes)};
+  if (plan.kernel == Kernel::kRows)
+    shape = {std::clamp<int64_t>(4096 / (cols * p.element_bytes), 1, rows), cols};
+  if (plan.kernel == Kernel::kTile) shape = fit(kTileShape[width], rows, cols, p.element_bytes);
+  if (plan.kernel == Kernel::kStaged) shape = fit(kStagedShape[width], rows, cols, p.element_bytes);
+  if (plan.kernel == Kernel::kStrided) shape = fit(kStridedShape[width], rows, cols, p.element_bytes);
+  plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(shape.cols, INT32_MAX));
+  if (row >= 0) plan.tile[row] = static_cast<int32_t>(shape.rows);
+  if (plan.kernel == Kernel::kStaged && !tile_rows_adjoin(plan)) {
+    const int64_t most = kStagingBytes / staged_pitch(staged_row_bytes(plan));
+    plan.tile[row] = static_cast<int32_t>(std::min<int64_t>(plan.tile[row], most));
+  }
+}
+
+Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
+  Plan plan;
+  plan.backend = Backend::kCpu;
+  plan.kernel = kernel;
+  plan.problem = normalised;
+  plan.isa = facts.isa;
+  const int64_t bytes = element_count(normalised) * normalised.element_bytes;
+  const bool beyond_caches = 2 * bytes >= facts.l3_bytes;
+  const bool can_stream = kernel == Kernel::kCopy || kernel == Kernel::kRows || kernel == Kernel::kStaged;
+  plan.stores = can_stream && beyond_caches ? Stores::kStreaming : Stores::kOrdinary;
+  plan.threads =
+      static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
+  set_tile(plan);
+  return plan;
+}
+
+Kernel choose(const Problem& p, const CpuFacts& facts) {
+  if (element_count(p) == 0) return Kernel::kNone;
+  for (Kernel kernel : {Kernel::kCopy, Kernel::kRows}) {
+    if (why_not_cpu(kernel, p).empty()) return kernel;
+  }
+  if (!why_not_cpu(Kernel::kTile, p).empty()) return Kernel::kStrided;
+  const bool beyond_caches = 2 * element_count(p) * p.element_bytes >= facts.l3_bytes;
+  const int row = tile_row_dim(Kernel::kStaged, p);
+  const int64_t run = output_run_bytes(p, row);
+  const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
+  return beyond_caches && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
+}
+
+}  // namespace
+
+int tile_row_dim(Kernel kernel, const Problem& p) {
+  if (kernel == Kernel::kTile || kernel == Kernel::kStaged) return input_run_dim(p);
+  return smallest_input_step(p);
+}
+
+bool tile_rows_adjoin(const Plan& plan) {
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  return row == col - 1 && plan.tile[col] == p.dims[col].extent &&
+         p.dims[row].out_stride == p.dims[col].extent * p.element_bytes;
+}
+
+int64_t staged_row_bytes(const Plan& plan) {
+  const Problem& p = plan.problem;
+  const int64_t part = plan.tile[p.rank - 1] * p.element_bytes;
+  const int64_t parts = tile_rows_adjoin(plan) ? plan.tile[p.rank - 2] : 1;
+  return std::max(part * parts, kStagedRunBytes) + kLine;
+}
+
+// Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
+int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
 
 std::string why_not_cpu(Kernel kernel, const Problem& p) {
   const bool empty = element_count(p) == 0;
@@ -96,12 +160,12 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
       return "it needs one run, contiguous on both sides, but got " + to_string(p);
     case Kernel::kRows:
       if (empty) return "it needs at least one element, but an extent is 0";
-      if (p.rank >= 1 && ends_in_common_run(p)) return "";
+      if (ends_in_common_run(p)) return "";
       return "it needs runs that are contiguous on both sides, but got " + to_string(p);
     case Kernel::kTile:
     case Kernel::kStaged:
       if (empty) return "it needs at least one element, but an extent is 0";
-      if (p.rank >= 2 && p.dims[p.rank - 1].out_stride == p.element_bytes && input_run_dim(p) >= 0) return "";
+      if (input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes) return "";
       return "it needs one dim contiguous in the input and another, the last, contiguous in the output, but "
              "got " +
              to_string(p);
@@ -118,10 +182,7 @@ const std::vector<Kernel>& kernels_cpu() {
 
 Plan plan_cpu(const Problem& problem, const CpuFacts& facts) {
   const Problem p = normalize(problem);
-  for (Kernel kernel : kernels_cpu()) {
-    if (why_not_cpu(kernel, p).empty()) return finish(p, facts, kernel);
-  }
-  return finish(p, facts, Kernel::kStrided);
+  return finish(p, facts, choose(p, facts));
 }
 
 Plan plan_cpu_forced(const Problem& problem, const CpuFacts& facts, Kernel kernel) {

@@ -1,7 +1,8 @@
-// Chooses the CPU kernel, its tile, stores and threads for a Problem: a pure function of the problem and the
-// machine's facts.
+// Chooses the CPU kernel, its tile, stores and threads: a pure function of the problem and of facts about the
+// machine.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,7 @@ namespace tx {
 struct CpuFacts {
   int threads = 1;               // most threads a call may use
   const char* isa = "portable";  // name of the micro-kernels in use
-  int64_t l1_bytes = 32 << 10;   // data cache of one core
-  int64_t l2_bytes = 1 << 20;    // cache of one core
-  int64_t l3_bytes = 32 << 20;   // cache of all cores
+  int64_t l3_bytes = 32 << 20;   // last cache, shared by all cores
 };
 
 Plan plan_cpu(const Problem& problem, const CpuFacts& facts);
@@ -27,10 +26,25 @@ std::string why_not_cpu(Kernel kernel, const Problem& normalised);
 // The plan with `kernel` in place of the planner's choice. Precondition: why_not_cpu() is empty.
 Plan plan_cpu_forced(const Problem& problem, const CpuFacts& facts, Kernel kernel);
 
-// Every kernel the CPU has, best first: plan_cpu() takes the first that is legal and worth its set-up.
+// Every kernel the CPU has.
 const std::vector<Kernel>& kernels_cpu();
 
-// The dim that is contiguous in the input, other than the last; -1 if there is none.
-int input_run_dim(const Problem& normalised);
+// A tile spans the last dim and at most one other, which is this function of the kernel and the problem; -1
+// if none. For kTile and kStaged it is the dim that is contiguous in the input: a tile's rows.
+int tile_row_dim(Kernel kernel, const Problem& normalised);
+
+// Whether a tile's rows follow one another in the output without a gap.
+bool tile_rows_adjoin(const Plan& plan);
+
+// kStaged writes an output row when it has at least this much of it: whole lines, enough for a DRAM page to
+// be opened.
+inline constexpr int64_t kStagedRunBytes = 512;
+
+// What kStaged may keep of all rows of a tile, kept small enough for a thread's stack and its L2 cache.
+inline constexpr int64_t kStagingBytes = 256 << 10;
+
+// Bytes that kStaged keeps of one row between two writes, and what that takes of the staging memory.
+int64_t staged_row_bytes(const Plan& plan);
+int64_t staged_pitch(int64_t row_bytes);
 
 }  // namespace tx

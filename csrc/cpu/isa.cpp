@@ -61,9 +61,7 @@ int64_t cache_bytes([[maybe_unused]] int name, int64_t guess) {
 CpuFacts this_machine() {
   CpuFacts f;
   f.isa = micro_kernels_in_use().name;
-#ifdef _SC_LEVEL1_DCACHE_SIZE
-  f.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, f.l1_bytes);
-  f.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, f.l2_bytes);
+#ifdef _SC_LEVEL3_CACHE_SIZE
   f.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, f.l3_bytes);
 #endif
   return f;

@@ -53,7 +53,7 @@ MicroKernels::Transpose transpose_of(const Problem& p) {
 
 void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const int row = input_run_dim(p), col = p.rank - 1;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
   const auto transpose = transpose_of(p);
   share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
@@ -64,92 +64,140 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   });
 }
 
+// Brings the input of tiles to come into the L2 cache, some columns at a time.
+class Prefetcher {
+ public:
+  Prefetcher(const Plan& plan, const char* in, int64_t first, int64_t last)
+      : in_(in),
+        row_(tile_row_dim(plan.kernel, plan.problem)),
+        col_(plan.problem.rank - 1),
+        element_bytes_(plan.problem.element_bytes),
+        pitch_(plan.problem.dims[col_].in_stride),
+        last_(last),
+        tile_(first),
+        at_(plan, first) {
+    // The machine's own prefetchers follow long pieces and whole blocks.
+    const int64_t piece = plan.tile[row_] * element_bytes_;
+    if (piece >= kPage || piece == pitch_) last_ = first;
+  }
+
+  // About how many columns are still to be touched in the tiles before `until`.
+  int64_t columns(int64_t until) const {
+    return std::max<int64_t>((std::min(until, last_) - tile_) * at_.extent[col_] - column_, 0);
+  }
+
+  void touch(int64_t columns) {
+    for (; columns > 0; --columns) {
+      const char* const from = in_ + at_.in + column_ * pitch_;
+      const char* const to = from + at_.extent[row_] * element_bytes_;
+      for (const char* line = from - reinterpret_cast<intptr_t>(from) % kLine; line < to; line += kLine) {
+        __builtin_prefetch(line, 0, 2);
+      }
+      if (++column_ < at_.extent[col_]) continue;
+      column_ = 0;
+      ++tile_;
+      at_.next();
+    }
+  }
+
+ private:
+  static constexpr int64_t kPage = 4096;
+
+  const char* const in_;
+  const int row_, col_;
+  const int64_t element_bytes_, pitch_;
+  int64_t last_;
+  int64_t tile_;
+  int64_t column_ = 0;
+  TileWalk at_;
+};
+
+void copy_lines(char* out, const char* in, int64_t lines) {
+  std::memcpy(out, in, static_cast<size_t>(lines * kLine));
+}
+
 void run_staged(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const int row = input_run_dim(p), col = p.rank - 1;
-  const int64_t e = p.element_bytes;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const bool adjoin = tile_rows_adjoin(plan);
   const int64_t in_pitch = p.dims[col].in_stride, out_stride = p.dims[row].out_stride;
-  const bool rows_adjoin =
-      plan.tile[col] == p.dims[col].extent && out_stride == p.dims[col].extent * e && row == col - 1;
+  const int64_t row_bytes = staged_row_bytes(plan), pitch = staged_pitch(row_bytes);
+  const int64_t most_bytes =
+      (adjoin ? plan.tile[row] : 1) * plan.tile[col] * p.element_bytes;  // that a tile adds to a row
+  const int64_t tiles_per_write = row_bytes / most_bytes;
   const auto transpose = transpose_of(p);
   const MicroKernels& micro = micro_kernels_in_use();
-  const int64_t flush_bytes = rows_adjoin ? plan.tile[row] * plan.tile[col] * e : plan.tile[col] * e;
   share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
-    alignas(kLine) char memory[StagedRows::kBytes];
-    StagedRows staged(micro, memory, rows_adjoin ? 0 : out_stride, flush_bytes * 2);
-    TileWalk at(plan, first), ahead(plan, first);
-    const auto nothing = [](int64_t) {};
+    alignas(kLine) char memory[kStagingBytes + 2 * kLine];
+    StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
+                      out_stride);
+    TileWalk at(plan, first);
+    Prefetcher ahead(plan, in, first + 1, last);
+    staged.begin(out + at.out, adjoin ? 1 : at.extent[row]);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const int64_t rows = at.extent[row], cols = at.extent[col];
-      char* const to = out + at.out;
-      const int64_t streams = rows_adjoin ? 1 : rows;
-      if (tile == first) {
-        staged.begin(to, streams);
-      } else if (!staged.continues(to, streams)) {
-        staged.flush(true, nothing);
-        staged.begin(to, streams);
+      const int64_t staged_rows = adjoin ? 1 : rows;
+      const bool rows_end = !staged.continues(out + at.out, staged_rows);
+      if (rows_end || staged.filled() + most_bytes > row_bytes) {
+        // Spread over the writes: more prefetches at a time than the core can queue are dropped.
+        const int64_t columns = ahead.columns(tile + tiles_per_write);
+        staged.write(rows_end, [&](int64_t k) {
+          ahead.touch(columns * (k + 1) / staged_rows - columns * k / staged_rows);
+        });
+        if (rows_end) staged.begin(out + at.out, staged_rows);
       }
-      transpose(in + at.in, in_pitch, staged.next(), rows_adjoin ? cols * e : staged.pitch(), rows, cols);
-      staged.add(rows_adjoin ? rows * cols * e : cols * e);
-      ahead.next();
-      const bool more = tile + 1 < last;
-      const int64_t next_cols = more ? ahead.extent[col] : 0;
-      const char* const next = in + ahead.in;
-      int64_t touched = 0;
-      const auto touch = [&](int64_t until) {
-        for (; touched < until; ++touched) {
-          const char* const from = next + touched * in_pitch;
-          const char* const to = from + ahead.extent[row] * e;
-          for (const char* line = from - reinterpret_cast<intptr_t>(from) % kLine; line < to; line += kLine) {
-            __builtin_prefetch(line, 0, 2);
-          }
-        }
-      };
-      if (staged.filled() >= std::max(flush_bytes, kLine)) {
-        staged.flush(false, [&](int64_t k) { touch(next_cols * (k + 1) / streams); });
-      }
-      touch(next_cols);
+      transpose(in + at.in, in_pitch, staged.next(), adjoin ? cols * p.element_bytes : pitch, rows, cols);
+      staged.add((adjoin ? rows : 1) * cols * p.element_bytes);
     }
-    staged.flush(true, nothing);
+    staged.write(true, [](int64_t) {});
     micro.fence();
   });
 }
 
-// The dim of a tile besides the last, or -1.
-int second_tile_dim(const Plan& plan) {
-  for (int d = 0; d + 1 < plan.problem.rank; ++d) {
-    if (plan.tile[d] > 1) return d;
-  }
-  return -1;
+// Copies a run past the caches but for its ends.
+void stream_run(const MicroKernels& micro, char* out, const char* in, int64_t bytes) {
+  const int64_t head = std::min((kLine - reinterpret_cast<intptr_t>(out) % kLine) % kLine, bytes);
+  const int64_t lines = (bytes - head) / kLine;
+  const int64_t body = head + lines * kLine;
+  std::memcpy(out, in, static_cast<size_t>(head));
+  micro.stream(out + head, in + head, lines);
+  std::memcpy(out + body, in + body, static_cast<size_t>(bytes - body));
 }
 
 void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const int across = second_tile_dim(plan);
-  const Dim step = across < 0 ? Dim{1, 0, 0} : p.dims[across];
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const Dim rows = row < 0 ? Dim{1, 0, 0} : p.dims[row];
+  const MicroKernels& micro = micro_kernels_in_use();
   share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      const auto bytes = static_cast<size_t>(at.extent[p.rank - 1] * p.element_bytes);
-      const int64_t runs = across < 0 ? 1 : at.extent[across];
-      for (int64_t r = 0; r < runs; ++r) {
-        std::memcpy(out + at.out + r * step.out_stride, in + at.in + r * step.in_stride, bytes);
+      const int64_t bytes = at.extent[col] * p.element_bytes;
+      const int64_t runs = row < 0 ? 1 : at.extent[row];
+      const char* from = in + at.in;
+      char* to = out + at.out;
+      for (int64_t r = 0; r < runs; ++r, from += rows.in_stride, to += rows.out_stride) {
+        if (plan.stores == Stores::kStreaming) {
+          stream_run(micro, to, from, bytes);
+        } else {
+          std::memcpy(to, from, static_cast<size_t>(bytes));
+        }
       }
     }
+    if (plan.stores == Stores::kStreaming) micro.fence();
   });
 }
 
 void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const int col = p.rank - 1;
-  const int row = second_tile_dim(plan);
-  const Dim unit = {1, 0, 0};
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const Dim rows = row < 0 ? Dim{1, 0, 0} : p.dims[row];
   with_element(p.element_bytes, [&](auto element) {
     share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
       TileWalk at(plan, first);
       for (int64_t tile = first; tile < last; ++tile, at.next()) {
-        move_tile<decltype(element)>(in + at.in, out + at.out, row < 0 ? unit : p.dims[row],
-                                     row < 0 ? 1 : at.extent[row], p.dims[col], at.extent[col]);
+        move_tile<decltype(element)>(in + at.in, out + at.out, rows, row < 0 ? 1 : at.extent[row],
+                                     p.dims[col], at.extent[col]);
       }
     });
   });

@@ -1,31 +1,26 @@
-// Output rows gathered in fast memory and written past the caches, one whole line at a time.
+// Output rows gathered in fast memory and written a few whole lines at a time.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "core/int_math.h"
 #include "cpu/micro.h"
 
 namespace tx::cpu {
 
 // `rows` output rows, `out_stride` bytes apart, that grow at the same pace. What is new of a row starts on a
-// line of the staging memory. When the rows are flushed, the end of each that is less than a line is carried
+// line of the staging memory. When the rows are written, the end of each that is less than a line is carried
 // to just before that place, so that every store but the first and last of a row is one whole line of the
 // output, whatever its pitch.
 class StagedRows {
  public:
-  static constexpr int64_t kBytes = 512 << 10;
+  // `memory` is aligned to a line; rows are `pitch` bytes apart in it, and hold at most `row_bytes` between
+  // writes.
+  StagedRows(void (*copy_lines)(char*, const char*, int64_t), char* memory, int64_t pitch, int64_t out_stride)
+      : copy_lines_(copy_lines), start_(memory + kLine), pitch_(pitch), out_stride_(out_stride) {}
 
-  // `row_bytes`: the most that a row holds between flushes.
-  StagedRows(const MicroKernels& micro, char* memory, int64_t out_stride, int64_t row_bytes)
-      : micro_(micro), start_(memory + kLine), out_stride_(out_stride), pitch_(pitch_for(row_bytes)) {}
-
-  // Bytes of memory that `rows` rows need.
-  static int64_t bytes_needed(int64_t rows, int64_t row_bytes) { return rows * pitch_for(row_bytes) + kLine; }
-
-  // Rows that start at `out` and beyond; those before must be finished.
+  // Rows that start at `out` and beyond. Those before must have been written to their end.
   void begin(char* out, int64_t rows) {
     out_ = out;
     rows_ = rows;
@@ -34,15 +29,16 @@ class StagedRows {
   }
 
   bool continues(const char* out, int64_t rows) const { return out == out_ + filled_ && rows == rows_; }
-  int64_t filled() const { return filled_; }
+
+  char* next() const { return start_ + filled_; }  // where row 0's next byte belongs in the staging memory
   int64_t pitch() const { return pitch_; }
-  char* next() const { return start_ + filled_; }  // row 0's next byte in the staging memory
+  int64_t filled() const { return filled_; }
   void add(int64_t bytes) { filled_ += bytes; }
 
-  // Writes what is there. Unless the rows end here, at least a line must be there, and part of one stays.
-  // Calls between_rows(k) after row k.
+  // Writes what is there, and calls between_rows(k) after row k. Unless the rows end here, at least a line
+  // must be there.
   template <class F>
-  void flush(bool rows_end, const F& between_rows) {
+  void write(bool rows_end, const F& between_rows) {
     for (int64_t k = 0; k < rows_; ++k) {
       char* const start = start_ + k * pitch_;
       char* const end = start + filled_;
@@ -59,7 +55,7 @@ class StagedRows {
         to += head;
       }
       const int64_t lines = (end - from) / kLine;
-      micro_.stream(to, from, lines);
+      copy_lines_(to, from, lines);
       if (rows_end) {
         from += lines * kLine;
         std::memcpy(to + lines * kLine, from, static_cast<size_t>(end - from));
@@ -74,17 +70,14 @@ class StagedRows {
   }
 
  private:
-  // Room for the carried line, and an odd count of lines, lest the rows share few cache sets.
-  static int64_t pitch_for(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
-
-  const MicroKernels& micro_;
+  void (*const copy_lines_)(char*, const char*, int64_t);
   char* const start_;
-  const int64_t out_stride_;
   const int64_t pitch_;
+  const int64_t out_stride_;
   char* out_ = nullptr;  // row 0's next byte in the output
   int64_t rows_ = 0;
   int64_t filled_ = 0;    // bytes of each row that are not in the output, without those carried
-  bool carried_ = false;  // the line before `start_` ends in the bytes that begin the output's next line
+  bool carried_ = false;  // the bytes before `start_` are those that the output's line at hand begins with
 };
 
 }  // namespace tx::cpu
