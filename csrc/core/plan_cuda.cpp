@@ -69,7 +69,9 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
     for (int d = 0; d < p.rank; ++d) {
       if (d != col_dim && d != last(p)) blocks *= p.dims[d].extent;
     }
-    const double score = full * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
+    // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
+    const double area = p.element_bytes == kVector ? 1 : full;
+    const double score = area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
     if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full}, best_score = score;
   }
   return best;
@@ -91,8 +93,10 @@ double unaligned_filled(const Problem& p) {
 // Each rule below returns why its kernel cannot run the problem, or fills the plan and returns nothing.
 using WhyNot = std::string;
 
+constexpr char kNeedsDenseOutput[] = "it needs a dim that is contiguous in the output";
+
 WhyNot needs_both_dense(const Problem& p) {
-  if (!output_is_dense(p)) return "it needs a dim that is contiguous in the output";
+  if (!output_is_dense(p)) return kNeedsDenseOutput;
   return input_dense_dim(p) >= 0 ? "" : "it needs a dim that is contiguous in the input";
 }
 
@@ -175,28 +179,21 @@ WhyNot fill_unaligned(Plan& plan) {
 }
 
 WhyNot fill_staged(Plan& plan) {
-  const WhyNot why_not = needs_both_dense(plan.problem);
-  if (!why_not.empty()) return why_not;
-  double cost = 0;
-  WhyNot no_tile;
-  plan.layout = {};
+  if (!output_is_dense(plan.problem)) return kNeedsDenseOutput;
+  if (input_step(plan.problem) == 0)
+    return "it needs a dim whose neighbours are at most 4 elements apart in the input";
+  StagedTile best;
   for (int block = staged_block(plan.problem);; block = 1) {
-    const Problem p = staged_blocks(plan.problem, block);
-    const StagedTile tile = choose_staged_tile(p, block, kStagedTileBytes, kStagedTileBytesMost);
-    if (tile.why_not.empty()) {
-      const StagedLayout layout = staged_layout(p, tile.extent, block);
-      const double this_cost = staged_cost(p, layout, tile.extent);
-      if (cost == 0 || this_cost < cost) {
-        cost = this_cost;
-        plan.layout = layout;
-        std::copy(tile.extent, tile.extent + p.rank, plan.tile);
-      }
-    } else {
-      no_tile = tile.why_not;
-    }
+    const StagedTile tile =
+        choose_staged_tile(staged_blocks(plan.problem, block), block, kStagedTileBytes, kStagedTileBytesMost);
+    if (best.time == 0 || (tile.why_not.empty() && tile.time < best.time)) best = tile;
     if (block == 1) break;
   }
-  if (cost == 0) return no_tile;
+  if (!best.why_not.empty()) return best.why_not;
+  plan.layout = best.layout;
+  plan.shared_bytes = static_cast<int>(best.layout.shared_bytes +
+                                       staged_run_count(best.layout, best.extent) * kStagedRunEntryBytes);
+  std::copy(best.extent, best.extent + plan.problem.rank, plan.tile);
   const Problem& p = plan.problem;
   if (plan.layout.block > 1) {
     plan.tile[last(p)] *= plan.layout.block;
@@ -204,7 +201,6 @@ WhyNot fill_staged(Plan& plan) {
   }
   plan.grid = tile_count(p, plan.tile);
   plan.block = kStagedThreads;
-  plan.shared_bytes = plan.layout.shared_bytes;
   int dims_of_tiles = 0;
   for (int d = 0; d < p.rank; ++d) dims_of_tiles += plan.tile[d] < p.dims[d].extent;
   return needs_few_outer_dims(p, p.rank - dims_of_tiles);
@@ -264,14 +260,16 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
                                         : p.element_bytes == 2 ? 0.6
                                         : p.element_bytes == 4 ? 0.72
                                                                : 0.8;
-  // Runs moved directly are long enough that their ends do not matter, and fill a block.
-  constexpr int64_t kShortestRun = 96, kLeastVectors = 256;
+  // Runs moved directly are long enough that their ends do not matter, and fill a block. Staging wider
+  // elements beats them on longer ones.
+  const int64_t shortest_run = p.element_bytes < 4 ? 96 : 4096;
+  constexpr int64_t kLeastVectors = 256;
   switch (kernel) {
     case Kernel::kRows: {
       const int64_t bytes = p.dims[last(p)].extent * p.element_bytes;
       const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
       const int64_t vectors = rows_vectors(bytes, p.element_bytes);
-      return (p.element_bytes == kVector || bytes >= kShortestRun) && vectors * across >= kLeastVectors;
+      return (p.element_bytes == kVector || bytes >= shortest_run) && vectors * across >= kLeastVectors;
     }
     case Kernel::kTile:
       return needs_two_dense_dims(p).empty() &&

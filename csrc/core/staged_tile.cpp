@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "core/int_math.h"
 
@@ -38,10 +39,15 @@ Order output_order(const Problem& p, const int32_t* tile) {
   return order;
 }
 
+// Bytes between neighbours of a run: `step` of the input's, one element of the output's.
+int64_t step_of(const Problem& p, int64_t Dim::* stride) {
+  return stride == &Dim::in_stride ? input_step(p) : p.element_bytes;
+}
+
 // Grows `tile` along `order` until a run holds `target` elements or ends.
 void cover(const Problem& p, const Order& order, int64_t Dim::* stride, int64_t target, int32_t* tile) {
   int64_t run = 1;
-  int64_t next_stride = p.element_bytes;
+  int64_t next_stride = step_of(p, stride);
   for (int i = 0; i < std::min(order.count, kMaxStagedChain) && run < target; ++i) {
     const Dim& dim = p.dims[order.dims[i]];
     if (dim.*stride != next_stride) return;
@@ -63,7 +69,7 @@ void cover(const Problem& p, const Order& order, int64_t Dim::* stride, int64_t 
 StagedSide side_of(const Problem& p, const Order& order, int64_t Dim::* stride, const int32_t* tile,
                    bool& fits) {
   StagedSide side;
-  int64_t next_stride = p.element_bytes;
+  int64_t next_stride = step_of(p, stride);
   int i = 0;
   for (; i < order.count && side.chain_count < kMaxStagedChain; ++i) {
     const int d = order.dims[i];
@@ -86,8 +92,9 @@ StagedSide side_of(const Problem& p, const Order& order, int64_t Dim::* stride, 
   return side;
 }
 
-int64_t run_bytes(const Problem& p, const StagedSide& side, const int32_t* tile) {
-  int64_t bytes = p.element_bytes;
+// Of `step` bytes an element.
+int64_t run_bytes(int64_t step, const StagedSide& side, const int32_t* tile) {
+  int64_t bytes = step;
   for (int i = 0; i < side.chain_count; ++i) bytes *= tile[side.chain[i]];
   return bytes;
 }
@@ -96,16 +103,20 @@ int64_t run_bytes(const Problem& p, const StagedSide& side, const int32_t* tile)
 // much as r + c contiguous ones (sectors shared with neighbours, requests that are not full lines).
 double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, int64_t bytes,
              int64_t wanted) {
-  constexpr double kInCost = 24, kOutCost = 40, kTileCost = 512;
-  const auto in = static_cast<double>(run_bytes(p, layout.in, tile));
-  const auto out = static_cast<double>(run_bytes(p, layout.out, tile));
-  double value = 2 / ((in + kInCost) / in + (out + kOutCost) / out);
+  constexpr double kOutCost = 64, kTileCost = 512, kBeyondWanted = 0.95;
+  const int in_last = layout.in.chain[layout.in.chain_count - 1];
+  // Where a row is cut, the rest of its last sector and line is fetched again. (Narrow elements have other
+  // worries.)
+  const double in_cost = p.element_bytes >= 8 && tile[in_last] < p.dims[in_last].extent ? 48 : 24;
+  const auto in = static_cast<double>(run_bytes(p.element_bytes, layout.in, tile));
+  const auto out = static_cast<double>(run_bytes(p.element_bytes, layout.out, tile));
+  double value = 2 / ((in + in_cost) / in + (out + kOutCost) / out);
   for (int d = 0; d < p.rank; ++d) {
     value *= static_cast<double>(p.dims[d].extent) / static_cast<double>(round_up(p.dims[d].extent, tile[d]));
   }
   const auto size = static_cast<double>(bytes);
   value *= size / (size + kTileCost);
-  if (bytes > wanted) value *= 0.95;
+  if (bytes > wanted) value *= kBeyondWanted;
   return value;
 }
 
@@ -132,7 +143,7 @@ StagedLayout staged_sides(const Problem& p, const int32_t* tile) {
 // granule where runs stay congruent to global memory modulo 16 (layout.vectors), else a word.
 void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layout) {
   const int64_t unit = layout.vectors ? kVector : staged_word(static_cast<int>(p.element_bytes));
-  int64_t step = p.element_bytes;
+  int64_t step = input_step(p);
   for (int i = 0; i < layout.in.chain_count; ++i) {
     const int d = layout.in.chain[i];
     layout.shared_stride[d] = static_cast<int32_t>(step);
@@ -279,11 +290,25 @@ int input_dense_dim(const Problem& p) {
   return -1;
 }
 
-double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
-  constexpr double kPiece = 30;  // instructions to find, load and store 16 bytes
+int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile) {
   int64_t runs = layout.block;
   for (int i = 0; i < layout.in.axis_count; ++i) runs *= tile[layout.in.axes[i]];
-  const int64_t run = run_bytes(p, layout.in, tile);
+  return runs;
+}
+
+int64_t input_step(const Problem& p) {
+  constexpr int64_t kMostStep = 4;  // elements: of longer ones most of what is read would be for nothing
+  int64_t least = INT64_MAX;
+  for (int d = 0; d < p.rank; ++d) {
+    if (p.dims[d].in_stride > 0) least = std::min(least, p.dims[d].in_stride);
+  }
+  return least <= kMostStep * p.element_bytes ? least : 0;
+}
+
+double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  constexpr double kPiece = 30;  // instructions to find, load and store 16 bytes
+  const int64_t runs = staged_run_count(layout, tile);
+  const int64_t run = run_bytes(input_step(p), layout.in, tile);
   const int64_t pieces = runs * ceil_div(run + kVector - p.element_bytes, kVector);
   const double load = kPiece * static_cast<double>(ceil_div(pieces, kStagedThreads));
   return (load + gather_cost(p, layout, tile, gather_conflicts(p, layout, tile))) /
@@ -321,8 +346,8 @@ StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
 
 int staged_block(const Problem& p) {
   // Bytes of the rows on either side: below these, the loads and stores of many short runs cost more than
-  // they save.
-  constexpr int64_t kWord = 4, kShortestIn = 20, kShortestOut = 48;
+  // they save. Input rows that adjoin would otherwise come in as one run.
+  constexpr int64_t kWord = 4, kShortestIn = 20, kShortestAdjoining = 64, kShortestOut = 48;
   if (p.element_bytes >= kWord || p.rank < 2) return 1;
   const int row_dim = p.rank - 1, col_dim = input_dense_dim(p);
   if (col_dim < 0 || col_dim == row_dim) return 1;
@@ -334,7 +359,9 @@ int staged_block(const Problem& p) {
   const int64_t row_bytes = p.dims[row_dim].extent * p.element_bytes;
   const int64_t col_bytes = p.dims[col_dim].extent * p.element_bytes;
   bits |= static_cast<uint64_t>(row_bytes | col_bytes);
-  const bool long_rows = row_bytes >= kShortestOut && col_bytes >= kShortestIn;
+  const bool adjoin = p.dims[row_dim].in_stride == col_bytes;
+  const bool long_rows =
+      row_bytes >= kShortestOut && col_bytes >= (adjoin ? kShortestAdjoining : kShortestIn);
   return bits % kWord == 0 && long_rows ? static_cast<int>(kWord / p.element_bytes) : 1;
 }
 
@@ -352,38 +379,64 @@ StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_
   bytes /= block;  // as many rows as a block has share a row of words
   bytes_most /= block;
   const Order in = input_order(p, nullptr), out = output_order(p, nullptr);
-  StagedTile best;
-  best.why_not = "no tile of it fits the limits of the staged kernel";
-  double best_score = -1;
-  int32_t tile[kMaxDims];
+  struct Candidate {
+    double score;
+    int32_t tile[kMaxDims];
+  };
+  // The cost of a gather takes long to find: it is left to the tiles with the best scores.
+  constexpr int kFinalists = 12;
+  std::vector<Candidate> finalists;
+  Candidate next;
+  int32_t* const tile = next.tile;
+  const auto consider = [&](int64_t in_target, int64_t out_target) {
+    std::fill(tile, tile + p.rank, 1);
+    cover(p, in, &Dim::in_stride, in_target, tile);
+    cover(p, out, &Dim::out_stride, out_target, tile);
+    int64_t volume = p.element_bytes;
+    for (int d = 0; d < p.rank; ++d) volume *= tile[d];
+    if (volume > bytes_most) return false;
+    // Short runs that cannot grow: several of them, so that a block has enough to move.
+    for (int d = p.rank - 1; d >= 0; --d) {
+      const int64_t room = bytes / 2 / volume;
+      if (tile[d] > 1 || room < 2) continue;
+      const int64_t extent = p.dims[d].extent;
+      tile[d] = static_cast<int32_t>(extent <= room ? extent : ceil_div(extent, ceil_div(extent, room)));
+      volume *= tile[d];
+    }
+    StagedLayout layout = staged_sides(p, tile);
+    if (!layout.fits || layout.in.axis_count + (block > 1) > kMaxStagedAxes) return true;
+    layout.block = block;
+    place(p, tile, 0, layout);
+    if (!layout.fits || layout.shared_bytes > bytes_most * block * 5 / 4) return true;
+    next.score = score(p, layout, tile, volume, bytes);
+    for (const Candidate& c : finalists) {
+      if (std::equal(tile, tile + p.rank, c.tile)) return true;
+    }
+    const auto place_of = std::find_if(finalists.begin(), finalists.end(),
+                                       [&](const Candidate& c) { return c.score < next.score; });
+    finalists.insert(place_of, next);
+    if (finalists.size() > kFinalists) finalists.pop_back();
+    return true;
+  };
   const int64_t least = std::max<int64_t>(64 / p.element_bytes, 1), most = bytes_most / p.element_bytes;
   for (int64_t in_target = least; in_target <= most; in_target *= 2) {
     for (int64_t out_target = least; out_target <= most; out_target *= 2) {
-      std::fill(tile, tile + p.rank, 1);
-      cover(p, in, &Dim::in_stride, in_target, tile);
-      cover(p, out, &Dim::out_stride, out_target, tile);
-      int64_t volume = p.element_bytes;
-      for (int d = 0; d < p.rank; ++d) volume *= tile[d];
-      if (volume > bytes_most) break;
-      // Short runs that cannot grow: several of them, so that a block has enough to move.
-      for (int d = p.rank - 1; d >= 0; --d) {
-        const int64_t room = bytes / 2 / volume;
-        if (tile[d] > 1 || room < 2) continue;
-        const int64_t extent = p.dims[d].extent;
-        tile[d] = static_cast<int32_t>(extent <= room ? extent : ceil_div(extent, ceil_div(extent, room)));
-        volume *= tile[d];
-      }
-      StagedLayout layout = staged_sides(p, tile);
-      if (!layout.fits || layout.in.axis_count + (block > 1) > kMaxStagedAxes) continue;
-      layout.block = block;
-      place(p, tile, 0, layout);
-      if (!layout.fits || layout.shared_bytes > bytes_most * block * 5 / 4) continue;
-      const double value = score(p, layout, tile, volume, bytes);
-      if (value > best_score) {
-        best_score = value;
-        std::copy(tile, tile + p.rank, best.extent);
-        best.why_not.clear();
-      }
+      if (!consider(in_target, out_target)) break;
+    }
+  }
+  // One H200, 47 cases x 5 widths: what the instructions weigh beside the runs. Narrow elements are bound by
+  // them.
+  const double cost_weight = p.element_bytes < 4 ? 14 : 3;
+  StagedTile best;
+  best.why_not = "no tile of it fits the limits of the staged kernel";
+  for (const Candidate& c : finalists) {
+    const StagedLayout layout = staged_layout(p, c.tile, block);
+    const double time = 1 / c.score + cost_weight * staged_cost(p, layout, c.tile);
+    if (!best.why_not.empty() || time < best.time) {
+      best.time = time;
+      best.layout = layout;
+      std::copy(c.tile, c.tile + p.rank, best.extent);
+      best.why_not.clear();
     }
   }
   return best;

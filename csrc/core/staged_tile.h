@@ -15,14 +15,9 @@ inline constexpr int kMaxStagedAxes = 5;   // further dims of a tile, on either 
 // The dim that is contiguous in the input (stride of one element), or -1. Precondition: normalised.
 int input_dense_dim(const Problem& problem);
 
-struct StagedTile {
-  int32_t extent[kMaxDims];  // along each dim; 1 for dims left to the grid
-  std::string why_not;       // the rule that no tile can satisfy; empty if there is a tile
-};
-
-// A tile whose runs are long on both sides and whose bytes are near `bytes` and never beyond `bytes_most`.
-// Precondition: normalised, a dense dim on both sides. With block > 1, the problem counts in blocks.
-StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most);
+// Bytes between neighbours of the input's runs: an element where a dim is contiguous in the input, a few of
+// them where the innermost is stepped (x[..., ::2]), 0 where neighbours are too far apart to be staged.
+int64_t input_step(const Problem& problem);
 
 // Elements narrower than a word (4 bytes) are moved in square blocks of 4 / element_bytes where both sides
 // allow it: a word then holds neighbours of an input row on the way in and neighbours of an output row on the
@@ -62,9 +57,24 @@ struct StagedLayout {
   bool fits = false;         // within the limits above
 };
 
+struct StagedTile {
+  int32_t extent[kMaxDims];  // along each dim; 1 for dims left to the grid
+  StagedLayout layout;
+  double time = 0;      // that a byte takes, relative to other tiles
+  std::string why_not;  // the rule that no tile can satisfy; empty if there is a tile
+};
+
+// A tile whose runs are long on both sides and whose bytes are near `bytes` and never beyond `bytes_most`.
+// Precondition: normalised, a dense dim in the output, an input_step(). With block > 1, the problem counts in
+// blocks.
+StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most);
+
 // The layout of a tile with the cheapest gather that was found. With block > 1, problem and tile count in
 // blocks.
 StagedLayout staged_layout(const Problem& problem, const int32_t* tile, int block);
+
+// Runs that a tile comes in as, rows of a block counted on their own.
+int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile);
 
 // Instructions a thread spends on a byte, roughly: what decides between blocks and elements.
 double staged_cost(const Problem& problem, const StagedLayout& layout, const int32_t* tile);
@@ -79,5 +89,6 @@ TX_HOST_DEVICE constexpr int32_t staged_padded(int32_t address, int element_byte
 TX_HOST_DEVICE constexpr int staged_word(int element_bytes) { return element_bytes > 4 ? element_bytes : 4; }
 
 inline constexpr int kStagedThreads = 256;
+inline constexpr int kStagedRunEntryBytes = 16;  // of fast memory, to say where a run lies
 
 }  // namespace tx

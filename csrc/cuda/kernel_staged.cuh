@@ -3,21 +3,24 @@
 // shared memory in input order, and leave as words gathered in output order. Serves narrow matrices, batches
 // of small ones, and permutations whose innermost dims are short.
 //
-//   input    A run is widened to the 16-byte granules that hold it, so that every load is aligned whatever
-//   the
-//            run's address. The granules of a valid byte lie on the byte's own page: reading them cannot
-//            fault.
+//   input    A run is widened to the 16-byte granules that hold it, so that every load is aligned. The
+//            granules of a valid byte lie on the byte's own page: reading them cannot fault. Where the runs
+//            lie is found once for each, into a table. Stepped inputs (x[..., ::2]) come in with their gaps.
 //   shared   A byte at global address a lies at a shared address congruent to a modulo 16, or modulo a word:
 //            strides between runs keep the input's residue, so alignment needs no shifting. The planner
 //            chooses those strides, and where they do not suffice moves every 128 bytes one word along
 //            (staged_padded()), so that the gather spreads over the banks.
-//   blocks   1- and 2-byte elements whose strides keep to words are moved as 4 x 4 and 2 x 2 blocks of them:
-//   a
-//            quarter and half of the shared loads, turned in registers by byte permutes.
+//   blocks   1- and 2-byte elements whose strides keep to words move as blocks of 4 x 4 and 2 x 2: a quarter
+//            and half of the shared loads, turned in registers by byte permutes.
 //   output   A word (4 bytes, or an element if wider) is aligned in global memory. A thread finds where the
 //            elements of a word lie by division, once; then it repeats: along one dim of the tile the same
 //            pattern comes again, shifted by constants in both memories. Words that stick out of a run go by
 //            elements.
+//
+// Bound by DRAM from 4 bytes up, by instructions below (H200: 15 to 30 an element at 1 byte, where a copy's
+// time has room for 16; DRAM at 25 to 50 %). Tried for 1 and 2 bytes, and slower: blocks at any alignment, by
+// funnel shifts along rows and a shuffle between lanes (.1 to .2 better on 12 of 30 permutations at 1 byte,
+// as much worse on the others); cp.async, whose shared address needs three instructions more than a store.
 #pragma once
 
 #include "cuda/access.cuh"
@@ -25,33 +28,69 @@
 
 namespace tx::cuda {
 
-// kBlock > 1: the words of narrower elements, in square blocks of kBlock; E is then 4.
-template <int E, int kChain, int kBlock>
-__global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_constant__ StagedParams p) {
-  extern __shared__ __align__(16) uint8_t shared[];
-  using Element = Word<E>;
-  const uint8_t* in = p.in;
-  uint8_t* out = p.out;
-  int in_cut = p.in_cut_tile, out_cut = p.out_cut_tile;
-  uint32_t index = blockIdx.x;
-  for (int d = 0; d < p.grid.count; ++d) {
-    const OuterDim& dim = p.grid.dims[d];
-    const QuotRem at = dim.extent.divmod(index);
-    in += at.rem * dim.in_stride;
-    out += at.rem * dim.out_stride;
-    index = at.quot;
-    if (d == p.in_cut_dim)
-      in_cut = static_cast<int>(min(int64_t{in_cut}, p.in_cut_extent - int64_t{at.rem} * p.in_cut_tile));
-    if (d == p.out_cut_dim)
-      out_cut = static_cast<int>(min(int64_t{out_cut}, p.out_cut_extent - int64_t{at.rem} * p.out_cut_tile));
-  }
-  const auto limit = [&](Cut cut, int extent) {
-    return cut == Cut::kNone ? extent : cut == Cut::kIn ? in_cut : out_cut;
-  };
+// Where a run's granules lie in both memories.
+struct alignas(16) StagedRun {
+  const uint8_t* from;
+  int32_t at;
+  int32_t end;  // bytes from the first granule's begin to the run's end; 0: outside the problem
+};
 
+// A block's tile: its origins, and how much of it the problem fills.
+struct StagedOrigin {
+  const uint8_t* in;
+  uint8_t* out;
+  int in_cut, out_cut;
+
+  __device__ __forceinline__ explicit StagedOrigin(const StagedParams& p)
+      : in(p.in), out(p.out), in_cut(p.in_cut_tile), out_cut(p.out_cut_tile) {
+    uint32_t index = blockIdx.x;
+#pragma unroll 1
+    for (int d = 0; d < p.grid.count; ++d) {
+      const OuterDim& dim = p.grid.dims[d];
+      const QuotRem at = dim.extent.divmod(index);
+      in += at.rem * dim.in_stride;
+      out += at.rem * dim.out_stride;
+      index = at.quot;
+      if (d == p.in_cut_dim)
+        in_cut = static_cast<int>(min(int64_t{in_cut}, p.in_cut_extent - int64_t{at.rem} * p.in_cut_tile));
+      if (d == p.out_cut_dim)
+        out_cut =
+            static_cast<int>(min(int64_t{out_cut}, p.out_cut_extent - int64_t{at.rem} * p.out_cut_tile));
+    }
+  }
+  __device__ __forceinline__ int limit(Cut cut, int extent) const {
+    return cut == Cut::kNone ? extent : cut == Cut::kIn ? in_cut : out_cut;
+  }
   // The whole tile's shared addresses start at the input's residue.
-  const int residue = static_cast<int>(reinterpret_cast<uintptr_t>(in) & (kVector - 1));
-  const int run_bytes = p.in_prefix_bytes * limit(p.in_last_cut, p.in_last);
+  __device__ __forceinline__ int residue() const {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(in) & (kVector - 1));
+  }
+};
+
+// Brings the tile's runs into `data`. `table` has room for all of them.
+template <int E>
+__device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOrigin& tile, StagedRun* table,
+                                           uint8_t* data) {
+  const int run_bytes = p.in_prefix_bytes * tile.limit(p.in_last_cut, p.in_last) - p.in_slack_bytes;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < p.in_run_count; i += kStagedThreads) {
+    uint32_t run = i;
+    const uint8_t* from = tile.in;
+    int at = tile.residue();
+    bool inside = true;
+#pragma unroll 1
+    for (int d = 0; d < p.in_axis_count; ++d) {
+      const StagedAxis& axis = p.in_axes[d];
+      const QuotRem c = axis.extent.divmod(run);
+      run = c.quot;
+      from += c.rem * axis.stride;
+      at += static_cast<int>(c.rem) * axis.shared_stride;
+      inside &= static_cast<int>(c.rem) < tile.limit(axis.cut, axis.extent.divisor);
+    }
+    const auto begin = static_cast<int>(reinterpret_cast<uintptr_t>(from) & (kVector - 1));
+    table[i] = {from - begin, at - begin, inside ? begin + run_bytes : 0};
+  }
+  __syncthreads();
   const int pieces = p.in_run_count * p.in_pieces.divisor;
   constexpr int kBatch = 4;
   for (int first = threadIdx.x; first < pieces; first += kBatch * kStagedThreads) {
@@ -59,57 +98,58 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     int to[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int i = first + b * kStagedThreads;
-      to[b] = -1;
-      if (i < pieces) {
-        const QuotRem piece = p.in_pieces.divmod(i);
-        uint32_t run = piece.quot;
-        const uint8_t* from = in;
-        int at = residue;
-        bool inside = true;
-        for (int d = 0; d < p.in_axis_count; ++d) {
-          const StagedAxis& axis = p.in_axes[d];
-          const QuotRem c = axis.extent.divmod(run);
-          run = c.quot;
-          from += c.rem * axis.stride;
-          at += static_cast<int>(c.rem) * axis.shared_stride;
-          inside &= static_cast<int>(c.rem) < limit(axis.cut, axis.extent.divisor);
-        }
-        const auto begin = static_cast<int>(reinterpret_cast<uintptr_t>(from) & (kVector - 1));
-        const int offset = static_cast<int>(piece.rem) * kVector;
-        if (inside && offset < begin + run_bytes) {
-          v[b] = *reinterpret_cast<const uint4*>(from - begin + offset);
-          to[b] = at - begin + offset;
-        }
-      }
+      const int i = min(first + b * kStagedThreads, pieces - 1);
+      const QuotRem piece = p.in_pieces.divmod(i);
+      const StagedRun run = table[piece.quot];
+      const int offset = static_cast<int>(piece.rem) * kVector;
+      to[b] = offset < run.end ? run.at + offset : -1;
+      if (offset < run.end) v[b] = *reinterpret_cast<const uint4*>(run.from + offset);
     }
+    if (p.vectors) {
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (to[b] < 0) continue;
-      uint8_t* at = shared + (p.padded ? staged_padded(to[b], E) : to[b]);
-      if (E == 16 || p.vectors) {
-        *reinterpret_cast<uint4*>(at) = v[b];
-      } else if (E == 8) {
-        reinterpret_cast<uint2*>(at)[0] = make_uint2(v[b].x, v[b].y);
-        reinterpret_cast<uint2*>(at)[1] = make_uint2(v[b].z, v[b].w);
-      } else {
-        reinterpret_cast<uint32_t*>(at)[0] = v[b].x;
-        reinterpret_cast<uint32_t*>(at)[1] = v[b].y;
-        reinterpret_cast<uint32_t*>(at)[2] = v[b].z;
-        reinterpret_cast<uint32_t*>(at)[3] = v[b].w;
+      for (int b = 0; b < kBatch; ++b) {
+        if (to[b] >= 0) *reinterpret_cast<uint4*>(data + to[b]) = v[b];
+      }
+    } else {
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (to[b] < 0) continue;
+        uint8_t* at = data + (p.padded ? staged_padded(to[b], E) : to[b]);
+        if constexpr (E == 16) {
+          *reinterpret_cast<uint4*>(at) = v[b];
+        } else if constexpr (E == 8) {
+          reinterpret_cast<uint2*>(at)[0] = make_uint2(v[b].x, v[b].y);
+          reinterpret_cast<uint2*>(at)[1] = make_uint2(v[b].z, v[b].w);
+        } else {
+          reinterpret_cast<uint32_t*>(at)[0] = v[b].x;
+          reinterpret_cast<uint32_t*>(at)[1] = v[b].y;
+          reinterpret_cast<uint32_t*>(at)[2] = v[b].z;
+          reinterpret_cast<uint32_t*>(at)[3] = v[b].w;
+        }
       }
     }
   }
   __syncthreads();
+}
+
+// kBlock > 1: the words of narrower elements, in square blocks of kBlock; E is then 4.
+template <int E, int kChain, int kBlock>
+__global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_constant__ StagedParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  using Element = Word<E>;
+  const StagedOrigin tile(p);
+  const int residue = tile.residue();
+  uint8_t* const shared = memory + p.in_run_count * sizeof(StagedRun);
+  stage_runs<E>(p, tile, reinterpret_cast<StagedRun*>(memory), shared);
 
   constexpr int kWord = staged_word(E);
   constexpr int kPerWord = kWord / E;
-  const int run_elements = p.out_prefix * limit(p.out_last_cut, p.out_last);
+  const int run_elements = p.out_prefix * tile.limit(p.out_last_cut, p.out_last);
   const int slots = p.out_run_count * p.out_words.divisor;
   for (int slot = threadIdx.x; slot < slots; slot += kStagedThreads) {
     const QuotRem word = p.out_words.divmod(slot);
     uint32_t run = word.quot;
-    uint8_t* to = out;
+    uint8_t* to = tile.out;
     int base = residue;
     bool inside = true;
     int repeats = 0;
@@ -120,10 +160,10 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
       to += c.rem * axis.stride;
       base += static_cast<int>(c.rem) * axis.shared_stride;
       if (d == p.repeat_axis) {
-        repeats = (limit(p.repeat_cut, p.repeat_extent) - static_cast<int>(c.rem) + p.repeat_step - 1) /
+        repeats = (tile.limit(p.repeat_cut, p.repeat_extent) - static_cast<int>(c.rem) + p.repeat_step - 1) /
                   p.repeat_step;
       } else {
-        inside &= static_cast<int>(c.rem) < limit(axis.cut, axis.extent.divisor);
+        inside &= static_cast<int>(c.rem) < tile.limit(axis.cut, axis.extent.divisor);
       }
     }
     if (!inside) continue;
@@ -136,7 +176,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
 #pragma unroll
     for (int e = 0; e < kPerWord; ++e) {
       const bool before = kPerWord > 1 && first + e < 0;
-      auto rest = static_cast<uint32_t>(before ? first + e + p.repeat_elements : first + e);
+      auto rest = static_cast<uint32_t>(max(before ? first + e + p.repeat_elements : first + e, 0));
       int at = base;
 #pragma unroll
       for (int d = 0; d < kChain; ++d) {

@@ -3,12 +3,11 @@
 //
 //   load   A warp reads rows that are congruent modulo V = 16 / element bytes. Their addresses are congruent
 //          modulo 16, so how far a row starts inside its first 16-byte granule is one constant of the warp.
-//          Each lane loads whole granules of the widened row: element m of lane l is tile column V * l + m -
-//          skew.
+//          Each lane loads whole granules of the widened row: element m of lane l is tile column
+//          V * l + m - skew.
 //   stage  Elements go one by one to shared memory, column by column. Groups of V columns lie an odd number
-//   of
-//          words apart, so the lanes of a store meet no bank conflict. A column begins at its output row's
-//          residue modulo 4: shared words ARE output words.
+//          of words apart, so the lanes of a store meet no bank conflict. A column begins at its output
+//          row's residue modulo 4: shared words ARE output words.
 //   store  A warp writes one output row, a lane one word, lined up with 128-byte lines.
 //
 // Where one block ends along an output row the next one begins at a multiple of kCut bytes of the output's
@@ -16,6 +15,11 @@
 //
 // Reads the whole granules that hold the first and last bytes of a row: they lie on the pages of those bytes.
 // Needs at least V rows.
+//
+// 1-byte elements are bound by their shared stores, one an element (H200: mio_throttle first among the
+// stalls, DRAM at 52 %). Tried and slower: 4 x 4 blocks cut from two granules by funnel shifts, so that a
+// word is stored at a time (.51 to .63 of a copy where this has .68 to .78; 19 instructions an element
+// against 11).
 #pragma once
 
 #include "cuda/access.cuh"
@@ -93,23 +97,33 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
     const int64_t next =
         kVector * (min(end, static_cast<int64_t>(granule + 32)) - min(end, static_cast<int64_t>(granule)));
 
-    int at[V];  // of element m of a lane's first granule
+    // Where element m of a lane's first granule goes. What sticks out of it on its left belongs to the group
+    // before.
+    // The lane's first row is part of it, so that further rows are constants away.
+    const int first = C::row_of(warp) + part * C::kApart;
+    uint8_t* at[V];
+    uint8_t* const first_column = columns + C::kCut + first * E;
+    const int group = granule * C::kGroupBytes;
+    const int group_before = (granule == 0 ? kLanes - 1 : granule - 1) * C::kGroupBytes;
+    const auto out_low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out));
+    const auto pitch_low = static_cast<uint32_t>(p.out_pitch);
 #pragma unroll
     for (int m = 0; m < V; ++m) {
-      const int col = m - skew;  // relative to the granule's group; negative: the group before
-      const int group = (granule + (col < 0 ? kLanes - 1 : 0)) % kLanes;
-      const int in_group = col & (V - 1);
-      const auto residue_out =
-          static_cast<int>(reinterpret_cast<uintptr_t>(out + in_group * p.out_pitch) & 3);
-      at[m] = group * C::kGroupBytes + in_group * C::kColumnBytes + (E < 4 ? residue_out : 0);
+      const int in_group = (m - skew) & (V - 1);
+      const int residue_out = E < 4 ? static_cast<int>((out_low + in_group * pitch_low) & 3) : 0;
+      at[m] = first_column + (m < skew ? group_before : group) + in_group * C::kColumnBytes + residue_out;
     }
     // The second granule's group lies 32 further; what sticks out of lane 0 on its left was sent to the last
     // group.
     constexpr int kNextGroup = 32 * C::kGroupBytes;
     const int next_left = granule == 0 ? kNextGroup - kLanes * C::kGroupBytes : kNextGroup;
 
-    const auto fetch = [&](int64_t row, uint4(&v)[C::kGranules]) {
-      const uint8_t* source = from + min(max(row, first_row), last_row) * p.in_pitch;
+    // Rows count from the tile's first here.
+    const auto least = static_cast<int>(max(first_row - row0, -int64_t{C::kHalo}));
+    const auto most = static_cast<int>(min(last_row - row0, int64_t{C::kRows}));
+    const uint8_t* const from_tile = from + row0 * p.in_pitch;
+    const auto fetch = [&](int row, uint4(&v)[C::kGranules]) {
+      const uint8_t* source = from_tile + min(max(row, least), most) * p.in_pitch;
       v[0] = load_keep(source, keep);
       if constexpr (C::kGranules == 2) v[1] = load_keep(source + next, keep);
     };
@@ -119,8 +133,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
         const uint32_t w[4] = {v[g].x, v[g].y, v[g].z, v[g].w};
 #pragma unroll
         for (int m = 0; m < V; ++m) {
-          auto* to = reinterpret_cast<Element*>(columns + at[m] + offset +
-                                                (g ? (m < skew ? next_left : kNextGroup) : 0));
+          auto* to =
+              reinterpret_cast<Element*>(at[m] + offset + (g ? (m < skew ? next_left : kNextGroup) : 0));
           if constexpr (E == 8) {
             *to = make_uint2(w[2 * m], w[2 * m + 1]);
           } else {
@@ -132,23 +146,21 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
 
     for (int h = warp + part * C::kWarps; h < C::kHalo; h += C::kWarps * C::kRowsAtOnce) {
       uint4 v[C::kGranules];
-      fetch(row0 - C::kHalo + h, v);
-      stage(h * E, v);
+      fetch(h - C::kHalo, v);
+      stage((h - C::kHalo - first) * E, v);
     }
-    const int first = C::row_of(warp) + part * C::kApart;
 #pragma unroll
     for (int q0 = 0; q0 < C::kSteps; q0 += C::kWarps * C::kBatch) {
       uint4 v[C::kBatch][C::kGranules];
 #pragma unroll
       for (int b = 0; b < C::kBatch; ++b) {
         const int q = q0 + b * C::kWarps;
-        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) fetch(row0 + first + C::row_of(q), v[b]);
+        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) fetch(first + C::row_of(q), v[b]);
       }
 #pragma unroll
       for (int b = 0; b < C::kBatch; ++b) {
         const int q = q0 + b * C::kWarps;
-        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps)
-          stage(C::kCut + (first + C::row_of(q)) * E, v[b]);
+        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) stage(C::row_of(q) * E, v[b]);
       }
     }
   }

@@ -54,6 +54,7 @@ struct StagedParams {
   int64_t in_cut_extent, out_cut_extent;  // the problem's
   // Input side.
   int32_t in_prefix_bytes;  // one step of the run's last dim
+  int32_t in_slack_bytes;   // of a run, past its last element
   int32_t in_last;          // the tile's extent along that dim
   Cut in_last_cut;
   int32_t in_run_count;

@@ -183,7 +183,9 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const auto element = static_cast<int32_t>(p.element_bytes);
 
   const int in_last = layout.in.chain[layout.in.chain_count - 1];
-  s.in_prefix_bytes = prefix(layout.in) * element;
+  const auto step = static_cast<int32_t>(input_step(p));
+  s.in_prefix_bytes = prefix(layout.in) * step;
+  s.in_slack_bytes = step - element;
   s.in_last = tile[in_last];
   s.in_last_cut = cut(in_last);
   s.in_axis_count = 0;
