@@ -12,7 +12,8 @@ VENV ?= .venv
 TORCH ?= auto
 PINNED_TORCH := 2.13.0
 PY := $(VENV)/bin/python
-DEPENDENCIES := "setuptools>=64" wheel "cmake>=3.22" ninja "pytest>=8" "numpy>=1.26" "scikit-learn>=1.4" "pillow>=10" rich
+DEPENDENCIES := "setuptools>=64" wheel "cmake>=3.22" ninja "pytest>=8" "numpy>=1.26" "scikit-learn>=1.4" "pillow>=10" rich \
+  "matplotlib>=3.8"
 LINTERS := "ruff==0.17.*" "clang-format==23.*"
 ARGS ?=
 

@@ -3,42 +3,64 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
 from torch.utils.benchmark import Compare, Timer
 
-from .machine import Machine, available_bytes, choose_device, describe_machine
+from .machine import Machine, available_bytes, choose_device, clocks, describe_machine
 from .measure import (
     Clock,
     Effort,
     Outcome,
+    call_clock,
     flushed_device_clock,
     graph_clock,
     host_clock,
     measure,
-    queued_clock,
     refusal,
 )
-from .progress import Tracker
+from .page import write_page
+from .plots import write_plots
 from .providers import PROVIDERS, Workload
-from .report import Row, rows, sentence, text_changes, text_table
-from .results import CALL_CEILINGS, CEILINGS, RESULTS, Record, compare, load, merge, quartile_range, round_to, save
+from .results import (
+    CALL_CEILINGS,
+    CALL_SUITE,
+    CEILINGS,
+    RESULTS,
+    Record,
+    compare,
+    load,
+    merge,
+    quartile_range,
+    round_to,
+    save,
+)
 from .results import with_ceiling as fill_ceiling
-from .selection import SUITES, Job, named_dtype, select
+from .rows import BASELINES, Row, change_table, failures, reasons, rows, sentence, tables
+from .selection import EVERY_CASE, EVERYWHERE, QUICK_ONLY, SUITES, Job, named_dtype, select
+from .terminal import Tracker, show
 
-QUICK = {"cuda": Effort(0.2, 15, 100), "cpu": Effort(0.8, 7, 100), "call": Effort(0.5, 7, 15)}
-FULL = {"cuda": Effort(0.4, 25, 200), "cpu": Effort(1.5, 9, 200), "call": Effort(1.0, 15, 31)}
+QUICK = {"cuda": Effort(0.2, 15, 100), "cpu": Effort(0.6, 5, 100), "call": Effort(0.5, 7, 15)}
+FULL = {"cuda": Effort(0.25, 15, 200), "cpu": Effort(1.5, 9, 200), "call": Effort(1.0, 15, 31)}
+SAVE_EVERY_S = 2.0  # a file of thousands of records takes a while to write
 TIMER_CASES = 4  # rows of the torch.utils.benchmark table
-OVERHEAD_BYTES = 64 << 20  # what a case costs beside its bytes, in bytes: only for the estimate of the time left
+
+# Seconds that preparing a provider takes, and bytes a second that making and checking an input of one takes: only for
+# the estimate of the time left.
+SETUP_S = {EVERYWHERE: 0.02, EVERY_CASE: 2.0, QUICK_ONLY: 5.0}
+CHECKED_BYTES_S = {"cuda": 20e9, "cpu": 0.2e9}
 
 
-def check_host_memory(job: Job) -> None:
+def check_host_memory(job: Job, names: Sequence[str]) -> None:
     """A host that runs out of memory kills the process, so a case that cannot fit is refused before it starts."""
-    needed, available = 5 * job.bytes, available_bytes()  # input, copy, expected, output, and one result
+    tensors = 5 + 4 * any(PROVIDERS[name].computes for name in names)  # input, copy, expected, output, and one result
+    needed, available = tensors * job.bytes, available_bytes()
     if available is not None and needed > available:
         raise MemoryError(f"needs about {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are available")
 
@@ -51,15 +73,28 @@ def moved_bytes(x: torch.Tensor) -> int:
     return (read + x.numel()) * x.element_size()
 
 
-def provider_names(asked: Sequence[str], kind: str) -> list[str]:
-    """The providers of a kind of job, in the table's order. The ceilings always run: a fraction needs them."""
+def missing_providers(kinds: Sequence[str]) -> dict[str, str]:
+    """Why each provider that belongs to a run cannot take part in it."""
+    return {name: why for name, p in PROVIDERS.items() if set(p.runs) & set(kinds) and (why := p.missing())}
+
+
+def provider_names(asked: Sequence[str], job: Job, kind: str, missing: Collection[str] = ()) -> list[str]:
+    """The providers of a job, in the table's order. The ceilings always run: a fraction needs them.
+
+    `asked` names providers, or "all" for every one on every case; else those that compile run on fewer cases.
+    """
     if not asked:
-        return [name for name, provider in PROVIDERS.items() if kind in provider.runs]
-    wanted = {*asked, *(CALL_CEILINGS if kind == "call" else CEILINGS)}
-    return [name for name in PROVIDERS if name in wanted]
+        chosen = {name for name, p in PROVIDERS.items() if kind in p.runs and job.depth <= p.depth}
+    elif "all" in asked:
+        chosen = {name for name, p in PROVIDERS.items() if kind in p.runs}
+    else:
+        chosen = {*asked, *(CALL_CEILINGS if kind == "call" else CEILINGS)}
+    return [name for name in PROVIDERS if name in chosen and name not in missing]
 
 
-def records_of(job: Job, machine: Machine, moved: int, outcomes: dict[str, Outcome]) -> list[Record]:
+def records_of(
+    job: Job, machine: Machine, moved: int, outcomes: dict[str, Outcome], mhz: tuple[int, int] = (0, 0)
+) -> list[Record]:
     """The records of one case, from what its providers did."""
     records = []
     for name, outcome in outcomes.items():
@@ -86,37 +121,61 @@ def records_of(job: Job, machine: Machine, moved: int, outcomes: dict[str, Outco
                 gbps=round_to(nbytes / median / 1e9) if median else None,
                 alias=outcome.alias,
                 plan=outcome.plan,
+                clock_mhz=mhz[0],
+                memory_mhz=mhz[1],
             )
         )
     return fill_ceiling(records, CALL_CEILINGS if job.is_call else CEILINGS)
 
 
 class Bench:
-    """A run on one machine: its clocks and efforts."""
+    """A run on one machine: its providers, clocks and efforts."""
 
-    def __init__(self, machine: Machine, asked: Sequence[str], efforts: dict[str, Effort]) -> None:
+    def __init__(
+        self, machine: Machine, asked: Sequence[str], efforts: dict[str, Effort], missing: Collection[str]
+    ) -> None:
         self._machine = machine
         self._asked = asked
         self._efforts = efforts
+        self._missing = missing
         self._device = torch.device(machine.device)
-        self._clocks: dict[str, Clock] = {"host": host_clock, "queued": queued_clock, "graph": graph_clock}
+        self._clocks: dict[str, Clock] = {"host": host_clock, "call": call_clock, "graph": graph_clock}
         if machine.device == "cuda":
             self._clocks["flushed"] = flushed_device_clock(self._device)
 
+    def kind(self, job: Job) -> str:
+        return "call" if job.is_call else self._machine.device
+
+    def names(self, job: Job) -> list[str]:
+        return provider_names(self._asked, job, self.kind(job), self._missing)
+
+    def expected_seconds(self, job: Job) -> float:
+        """About how long a case takes."""
+        names = self.names(job)
+        checked = len(names) * job.bytes / CHECKED_BYTES_S[self._machine.device]
+        return self._efforts[self.kind(job)].budget_s + checked + sum(SETUP_S[PROVIDERS[n].depth] for n in names)
+
+    def is_measured(self, job: Job, kept: Sequence[Record]) -> bool:
+        """Whether records of this very commit and torch hold all that the case would give."""
+        m = self._machine
+        where = (m.machine, job.case.suite, job.name, job.dtype_name)
+        same = [r for r in kept if r.key == where and r.commit == m.commit and r.torch == m.torch]
+        return {r.provider for r in same} >= set(self.names(job))
+
     def run(self, job: Job) -> list[Record]:
         """Measure one case. What does not fit in memory is a refusal of all its providers."""
-        kind = "call" if job.is_call else self._machine.device
-        names = provider_names(self._asked, kind)
+        names = self.names(job)
         moved = 2 * job.bytes
         try:
             if self._machine.device == "cpu":
-                check_host_memory(job)
+                check_host_memory(job, names)
             x = job.make_input(self._device)
             moved = moved_bytes(x)
-            outcomes = measure(Workload.of(x, job.case.dims), names, self._clocks[job.clock], self._efforts[kind])
+            effort = self._efforts[self.kind(job)]
+            outcomes = measure(Workload.of(x, job.case.dims), names, self._clocks[job.clock], effort)
         except (MemoryError, torch.OutOfMemoryError) as error:
             outcomes = dict.fromkeys(names, refusal(error, self._device))
-        return records_of(job, self._machine, moved, outcomes)
+        return records_of(job, self._machine, moved, outcomes, clocks(self._machine.device))
 
     def free(self) -> None:
         """Give the case's memory back, so that the next case finds it in one piece."""
@@ -157,7 +216,7 @@ def summary(found: list[Row]) -> str:
                 parts.append(f"{name} {record.status.upper()} ({record.reason})")
                 continue
             speedup = row.speedup(name)
-            of = "clone" if record.suite == "call" else "copy"
+            of = "clone" if record.suite == CALL_SUITE else "copy"
             parts.append(f"{name} {record.of_copy or 0:.2f} of {of}" + (f", {speedup:.1f} x aten" if speedup else ""))
     return "; ".join(parts) or "done"
 
@@ -169,31 +228,48 @@ def listed(text: str) -> list[str]:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measures torch_transpose against a plain copy and against torch's own transposes. Lists are "
-        "separated by commas. A filter (--suite, --case, --dtype, --itemsize) chooses from all cases; without one a "
-        "quick run takes the first cases of each suite, and --full takes all.",
+        description="Measures torch_transpose against a plain copy and against every other transpose that is "
+        "installed. Lists are separated by commas. A filter (--suite, --case, --dtype, --itemsize) chooses from all "
+        "cases; without one a quick run takes the first cases of each suite, and --full takes all.",
         epilog="providers: " + "; ".join(f"{name}: {provider.about}" for name, provider in PROVIDERS.items()),
     )
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--suite", type=listed, default=[], metavar="NAMES", help="among " + ", ".join(SUITES))
-    parser.add_argument("--case", default="", metavar="TEXT", help="only cases whose name contains this")
-    parser.add_argument("--dtype", type=listed, default=[], metavar="NAMES", help="torch dtypes, such as float16")
-    parser.add_argument("--itemsize", type=listed, default=[], metavar="BYTES", help="element widths: 1,2,4,8,16")
-    parser.add_argument("--provider", type=listed, default=[], metavar="NAMES", help="see below; ceilings always run")
-    size = parser.add_mutually_exclusive_group()
+    what = parser.add_argument_group("what is measured")
+    what.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    what.add_argument("--suite", type=listed, default=[], metavar="NAMES", help="among " + ", ".join(SUITES))
+    what.add_argument("--case", default="", metavar="TEXT", help="only cases whose name contains this")
+    what.add_argument("--dtype", type=listed, default=[], metavar="NAMES", help="torch dtypes, such as float16")
+    what.add_argument("--itemsize", type=listed, default=[], metavar="BYTES", help="element widths: 1,2,4,8,16")
+    what.add_argument(
+        "--provider",
+        type=listed,
+        default=[],
+        metavar="NAMES",
+        help="see below; ceilings always run. Unless named, those that compile run once a case. all: all, everywhere",
+    )
+    size = what.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="few repeats: the default")
     size.add_argument("--full", action="store_true", help="every case, and more repeats")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="default: benchmarks/results/<machine>.jsonl")
-    parser.add_argument("--compare", type=Path, metavar="OLD", help="results to compare with; exits 1 if slower")
-    parser.add_argument("--threshold", type=float, default=0.1, help="what --compare calls slower (default: 0.1)")
-    parser.add_argument("--timer-table", action="store_true", help="add torch.utils.benchmark's table")
-    parser.add_argument("--list", action="store_true", help="print the selected cases and measure nothing")
+    what.add_argument("--resume", action="store_true", help="leave out what the records hold of this commit already")
+    what.add_argument("--list", action="store_true", help="print the selected cases and measure nothing")
+    what.add_argument("--from", dest="source", type=Path, metavar="PATH", help="measure nothing: take these records")
+    out = parser.add_argument_group("what becomes of it")
+    out.add_argument("--json", type=Path, metavar="PATH", help="default: benchmarks/results/<machine>.jsonl")
+    out.add_argument("--compare", type=Path, metavar="OLD", help="results to compare with; exits 1 if slower")
+    out.add_argument("--threshold", type=float, default=0.1, help="what --compare calls slower (default: 0.1)")
+    out.add_argument("--plot", type=Path, metavar="FOLDER", help="write plots there, as PNG and SVG (needs matplotlib)")
+    out.add_argument("--report", type=Path, metavar="PATH", help="write one self-contained HTML page")
+    out.add_argument("--timer-table", action="store_true", help="add torch.utils.benchmark's table")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.provider) - set(PROVIDERS))
+    unknown = sorted(set(options.provider) - {*PROVIDERS, "all"})
     if unknown:
-        parser.error(f"providers must be among {', '.join(PROVIDERS)}; got {', '.join(unknown)}")
-    if options.compare and not options.compare.is_file():
-        parser.error(f"--compare needs a file of results; there is none at {options.compare}")
+        parser.error(f"providers must be among all, {', '.join(PROVIDERS)}; got {', '.join(unknown)}")
+    for name in ("compare", "source"):
+        path = getattr(options, name)
+        if path and not path.is_file():
+            flag = {"compare": "--compare", "source": "--from"}[name]
+            parser.error(f"{flag} needs a file of results; there is none at {path}")
+    if options.source:
+        return options
     try:
         options.device = choose_device(options.device)
         options.jobs = select(
@@ -212,47 +288,100 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
+def command(options: argparse.Namespace) -> str:
+    """The command line that measures the same again."""
+    words = ["python", "-m", "benchmarks", "--device", options.device]
+    for name in ("suite", "dtype", "itemsize", "provider"):
+        if value := getattr(options, name):
+            words += [f"--{name}", ",".join(value)]
+    words += ["--case", options.case] if options.case else []
+    words += ["--full"] if options.full else []
+    return shlex.join(words)
+
+
+def measured_records(options: argparse.Namespace) -> tuple[list[Record], bool]:
+    """Measure what the options select and keep it case by case; with it, whether the run was interrupted."""
     jobs: list[Job] = options.jobs
-    if options.list:
-        print("\n".join(f"{job.case.suite:<10} {job.name} {job.dtype_name}" for job in jobs))
-        return 0
-    machine = describe_machine(options.device)
-    path = options.json or RESULTS / f"{machine.machine}.jsonl"
+    machine = describe_machine(options.device, command(options))
+    path = options.json = options.json or RESULTS / f"{machine.machine}.jsonl"
     kept = load(path) if path.exists() else []
-    old = load(options.compare) if options.compare else []  # before the run: it may be the file that is written
-    bench = Bench(machine, options.provider, FULL if options.full else QUICK)
+    missing = missing_providers([options.device, "call"])
+    bench = Bench(machine, options.provider, FULL if options.full else QUICK, missing)
     print(f"{machine.hardware}, torch {machine.torch}, commit {machine.commit}: {len(jobs)} cases", file=sys.stderr)
+    for name, why in missing.items():
+        print(f"not here: {name}: {why}", file=sys.stderr)
     measured: list[Record] = []
-    interrupted = False
+    begin = time.monotonic()
+    if options.resume:
+        done = [job for job in jobs if bench.is_measured(job, kept)]
+        keys = {(job.case.suite, job.name, job.dtype_name) for job in done}
+        measured = [r for r in kept if r.machine == machine.machine and (r.suite, r.case, r.dtype) in keys]
+        jobs = [job for job in jobs if job not in done]
+        print(f"{len(done)} of them are in {path} already", file=sys.stderr)
+    saved = begin
     try:
-        with Tracker([job.bytes + OVERHEAD_BYTES for job in jobs]) as tracker:
+        with Tracker([bench.expected_seconds(job) for job in jobs]) as tracker:
             for job in jobs:
                 name = f"{job.case.suite} {job.name} {job.dtype_name}"
                 tracker.start(name)
                 records = bench.run(job)
                 bench.free()
                 measured += records
-                save(path, merge(kept, measured))
+                if time.monotonic() - saved > SAVE_EVERY_S:
+                    save(path, merge(kept, measured))
+                    saved = time.monotonic()
                 tracker.finish(name, summary(rows(records)))
     except KeyboardInterrupt:
-        interrupted = True
-        print("\nInterrupted: what was measured so far is kept.", file=sys.stderr)
-    found = rows(measured)
-    if found:
-        print(text_table(found))
-    if not interrupted and (options.timer_table or not (options.full or options.filtered)):
-        print("\nSome of these by torch.utils.benchmark, caches warm:")
-        timed = {(row.any.suite, row.any.case, row.any.dtype) for row in found if row.of_copy("tx")}
-        print(timer_table([j for j in jobs if (j.case.suite, j.name, j.dtype_name) in timed], options.device))
-    status = 1 if any(record.status == "wrong" for record in measured) else 0
+        print(f"\nInterrupted: what was measured is kept in {path}; --resume measures the rest.", file=sys.stderr)
+        return measured, True
+    finally:
+        save(path, merge(kept, measured))
+    print(f"{len(jobs)} cases took {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    return measured, False
+
+
+def present(options: argparse.Namespace, records: Sequence[Record], old: Sequence[Record]) -> int:
+    """Print and write what the options ask for; the exit status that the records earn."""
+    found = rows(records)
+    for table in tables(found):
+        show(table)
+        print()
+    for line in reasons(failures(found)):
+        print(line)
+    status = 1 if any(record.status == "wrong" and record.provider.startswith("tx") for record in records) else 0
     if options.compare:
-        changes = compare(old, measured, options.threshold)
-        print("\n" + text_changes(changes))
-        status |= any(change.slower for change in changes if change.provider.startswith("tx"))
-    print(f"\n{sentence(found)}\nRecords: {path}")
-    return 130 if interrupted else int(status)
+        changes = compare(old, records, options.threshold)
+        show(change_table(changes))
+        status |= any(change.slower for change in changes if change.provider in BASELINES)
+    if options.plot:
+        try:
+            for path in write_plots(options.plot, found, ("png", "svg")):
+                print(f"Plot: {path}")
+        except ModuleNotFoundError as error:  # the records are worth more than the plots
+            print(f"No plots: {error}", file=sys.stderr)
+    if options.report:
+        write_page(options.report, found)
+        print(f"Report: {options.report}")
+    print(f"\n{sentence(found)}\nRecords: {options.source or options.json}")
+    return int(status)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.source:
+        return present(options, load(options.source), load(options.compare) if options.compare else [])
+    jobs: list[Job] = options.jobs
+    if options.list:
+        print("\n".join(f"{job.case.suite:<10} {job.name} {job.dtype_name}" for job in jobs))
+        return 0
+    old = load(options.compare) if options.compare else []  # before the run: it may be the file that is written
+    records, interrupted = measured_records(options)
+    if not interrupted and (options.timer_table or not (options.full or options.filtered)):
+        print("Some of these by torch.utils.benchmark, caches warm:")
+        timed = {(r.suite, r.case, r.dtype) for r in records if r.provider == "tx" and r.median_s}
+        print(timer_table([j for j in jobs if (j.case.suite, j.name, j.dtype_name) in timed], options.device))
+    status = present(options, records, old)
+    return 130 if interrupted else status
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import datetime
+import functools
 import os
 import platform
 import re
@@ -29,6 +32,9 @@ class Machine:
     commit: str
     threads: int
     load: float  # the system's load average when the run began: 0 on a machine that does nothing else
+    driver: str  # the GPU's; "" on a CPU
+    date: str  # of the run, UTC
+    command: str  # what measured this, without its paths
 
 
 def cpu_name() -> str:
@@ -57,7 +63,45 @@ def commit() -> str:
         return os.environ.get("TX_COMMIT") or "unknown"
 
 
-def describe_machine(device: str) -> Machine:
+@functools.cache
+def _nvml() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    """The management library of NVIDIA's driver and a handle of torch's current GPU."""
+    library, handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+    name = f"GPU-{torch.cuda.get_device_properties().uuid}".encode()
+    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(handle)):
+        raise OSError("the driver's management library does not know this GPU")
+    return library, handle
+
+
+def gpu_driver() -> str:
+    """Version of the GPU's driver, or "" where it does not say."""
+    text = ctypes.create_string_buffer(80)
+    try:
+        library, _ = _nvml()
+        return "" if library.nvmlSystemGetDriverVersion(text, 80) else text.value.decode()
+    except (OSError, RuntimeError, AttributeError):
+        return ""
+
+
+def clocks(device: str) -> tuple[int, int]:
+    """MHz of the cores and of the memory right now; 0 for what the machine does not say."""
+    if device == "cpu":
+        try:
+            found = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        except OSError:
+            found = []
+        return round(max(map(float, found), default=0.0)), 0
+    cores, memory = ctypes.c_uint(), ctypes.c_uint()
+    try:
+        library, handle = _nvml()
+        library.nvmlDeviceGetClockInfo(handle, 1, ctypes.byref(cores))  # NVML_CLOCK_SM
+        library.nvmlDeviceGetClockInfo(handle, 2, ctypes.byref(memory))  # NVML_CLOCK_MEM
+    except (OSError, RuntimeError, AttributeError):
+        return 0, 0
+    return cores.value, memory.value
+
+
+def describe_machine(device: str, command: str) -> Machine:
     threads = torch.get_num_threads()
     hardware = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
     # Thread counts are part of a CPU's name: their results are not comparable.
@@ -69,7 +113,19 @@ def describe_machine(device: str) -> Machine:
             "else is running; stop it, or read the figures as noise.",
             file=sys.stderr,
         )
-    return Machine(stem, hardware, device, torch.__version__, torch.version.cuda, commit(), threads, load)
+    return Machine(
+        machine=stem,
+        hardware=hardware,
+        device=device,
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        commit=commit(),
+        threads=threads,
+        load=load,
+        driver=gpu_driver() if device == "cuda" else "",
+        date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        command=command,
+    )
 
 
 def choose_device(asked: str) -> str:

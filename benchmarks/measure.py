@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils.benchmark import Timer
 
 from .providers import PROVIDERS, Call, Provider, Workload
 
@@ -16,7 +15,8 @@ Sample = Callable[[], float]  # times its call once and returns seconds a call
 Clock = Callable[[Call], Sample]  # makes the sampler of a call
 
 HOST_SAMPLE_S = 200e-6  # a host sample repeats its call until it takes this long: the clock itself costs about 0.1 us
-QUEUE_SAMPLE_S = 10e-3  # the same for queued calls: far above the one synchronisation that ends a sample
+CALL_SAMPLE_S = 5e-3  # the same for small calls
+CALLS_IN_QUEUE = 200  # calls of one sample on a GPU at most: its queue takes some 1000 before the host has to wait
 GRAPH_CALLS = 200  # calls in one graph: its launch, about 10 us, is shared by them
 
 
@@ -89,12 +89,27 @@ def host_clock(call: Call) -> Sample:
     return sample
 
 
-def queued_clock(call: Call) -> Sample:
-    """Time a call when many are queued: the larger of what the host and what the device needs for one."""
-    timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
-    once = timer.timeit(10).median
-    count = max(10, min(2000, math.ceil(QUEUE_SAMPLE_S / max(once, 1e-9))))
-    return lambda: timer.timeit(count).median
+def call_clock(call: Call) -> Sample:
+    """Host time until a call returns: on a GPU what it costs to queue it, however long it then runs."""
+    on_gpu = call().is_cuda
+    settle = torch.cuda.synchronize if on_gpu else lambda: None
+    settle()
+    begin = time.perf_counter()
+    for _ in range(10):
+        call()
+    once = (time.perf_counter() - begin) / 10
+    count = max(10, min(CALLS_IN_QUEUE if on_gpu else 2000, math.ceil(CALL_SAMPLE_S / max(once, 1e-9))))
+
+    def sample() -> float:
+        settle()
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        spent = (time.perf_counter() - begin) / count
+        settle()
+        return spent
+
+    return sample
 
 
 def graph_clock(call: Call) -> Sample:
@@ -185,15 +200,23 @@ def interleave(samplers: dict[str, Sample], effort: Effort) -> dict[str, list[fl
     return samples
 
 
-def measure(w: Workload, names: Iterable[str], clock: Clock, effort: Effort) -> dict[str, Outcome]:
-    """Verify the named providers on one case, then time those that are right."""
+def measure(w: Workload, names: Sequence[str], clock: Clock, effort: Effort) -> dict[str, Outcome]:
+    """Verify the named providers on one case, then time those that are right.
+
+    Those that compute get ordinary numbers, since arithmetic need not keep the bytes of a NaN, and are held to those.
+    """
     outcomes: dict[str, Outcome] = {}
     calls: dict[str, Call] = {}
-    expected = w.x.permute(w.dims).clone(memory_format=torch.contiguous_format)
+    inputs = {False: w}
+    if any(PROVIDERS[name].computes for name in names):
+        inputs[True] = w.ordinary()
+    expected = {k: v.x.permute(v.dims).clone(memory_format=torch.contiguous_format) for k, v in inputs.items()}
     for name in names:
+        provider = PROVIDERS[name]
+        given = inputs[provider.computes]
         try:
-            call = PROVIDERS[name].prepare(w)
-            outcomes[name] = verify(w, PROVIDERS[name], call, expected)
+            call = provider.prepare(given)
+            outcomes[name] = verify(given, provider, call, expected[provider.computes])
             calls[name] = call
         except Exception as error:  # whatever a provider raises is its result on this case
             outcomes[name] = refusal(error, w.x.device)

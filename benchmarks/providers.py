@@ -1,4 +1,7 @@
-"""Who is measured: each provider turns one prepared input into a call that takes no arguments."""
+"""Who is measured: each provider turns one prepared input into a call that takes no arguments.
+
+Those of torch and of this library stand here, those of other libraries in `peers.py`; `PROVIDERS` lists all.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from dataclasses import dataclass
 import torch
 
 import torch_transpose
+
+from . import peers
+from .selection import EVERY_CASE, EVERYWHERE, QUICK_ONLY
 
 Call = Callable[[], torch.Tensor]
 
@@ -27,6 +33,20 @@ class Workload:
         out = torch.empty([x.shape[d] for d in dims], dtype=x.dtype, device=x.device)
         out.view(-1).view(torch.uint8).fill_(0xA5)
         return Workload(x, dims, flat, out)
+
+    def ordinary(self) -> Workload:
+        """The same in layout, with ordinary numbers for values: neither NaN nor infinite, zero or denormal.
+
+        For providers that compute: a product with one need not keep the payload of a NaN.
+        """
+        x = self.x
+        if not (x.is_floating_point() or x.is_complex()):
+            return self
+        data = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage()).clone()
+        real = x.element_size() // 2 if x.is_complex() else x.element_size()
+        top = data.view(-1, real)[:, -1]  # sign and the upper bits of the exponent, for every float that torch has
+        top.bitwise_and_(0xBF).bitwise_or_(0x20)
+        return Workload.of(data.view(x.dtype).as_strided(x.shape, x.stride(), x.storage_offset()), self.dims)
 
 
 def swapped(dims: tuple[int, ...]) -> tuple[int, int] | None:
@@ -105,9 +125,12 @@ def _tx_copy_plan(w: Workload) -> str:
 class Provider:
     about: str
     prepare: Callable[[Workload], Call]
-    runs: tuple[str, ...] = ()  # measured unless asked otherwise on: device "cuda", device "cpu", suite "call"
+    runs: tuple[str, ...] = ()  # where it is measured: device "cuda", device "cpu", suite "call" of either
     straight: bool = False  # it copies: right when its bytes are the input's in the input's order
     may_alias: bool = False  # a view of the input is a right answer from it
+    computes: bool = False  # it multiplies by one: verified and timed on ordinary numbers
+    depth: int = EVERYWHERE  # EVERY_CASE and QUICK_ONLY are for those that compile for seconds
+    missing: Callable[[], str] = lambda: ""  # why it cannot run on this machine at all
     plan: Callable[[Workload], str] = lambda w: ""
 
 
@@ -123,11 +146,53 @@ PROVIDERS: dict[str, Provider] = {
     "clone": Provider("x.clone(): a copy into fresh memory", _clone, ("cpu", "call"), straight=True),
     "aten": Provider("x.t().contiguous()", _aten, ("cuda", "cpu", "call"), may_alias=True),
     "aten_into": Provider("out.copy_(x.t())", _aten_into, ("cpu",)),
-    "compile": Provider("torch.compile of x.t().contiguous()", _compiled(), may_alias=True),
-    "compile_tuned": Provider(
-        "the same, tuned by coordinate descent",
-        _compiled(options={"coordinate_descent_tuning": True}),
+    "compile": Provider(
+        "torch.compile of x.t().contiguous()",
+        _compiled(),
+        ("cuda", "cpu", "call"),
         may_alias=True,
+        depth=EVERY_CASE,
+    ),
+    "compile_tuned": Provider(
+        "the same in mode max-autotune-no-cudagraphs",
+        _compiled(mode="max-autotune-no-cudagraphs"),
+        ("cuda",),
+        may_alias=True,
+        depth=QUICK_ONLY,
+    ),
+    "triton": Provider(
+        "a hand-written Triton kernel",
+        peers.triton,
+        ("cuda", "call"),
+        missing=peers.triton_missing,
+    ),
+    "geam": Provider(
+        "cuBLAS geam, of the library that torch loads",
+        peers.geam,
+        ("cuda", "call"),
+        computes=True,
+        missing=peers.geam_missing,
+    ),
+    "cutensor": Provider(
+        "cuTENSOR's permutation, from the wheel cutensor-cu12 or cutensor-cu13",
+        peers.cutensor,
+        ("cuda", "call"),
+        computes=True,
+        missing=peers.cutensor_missing,
+    ),
+    "cupy": Provider(
+        "cupy.ascontiguousarray(x.T)", peers.cupy, ("cuda", "call"), may_alias=True, missing=peers.cupy_missing
+    ),
+    "jax": Provider(
+        "jax.jit of jnp.transpose; its device times contain the host's dispatch",
+        peers.jax,
+        ("cuda", "cpu"),
+        may_alias=True,
+        depth=EVERY_CASE,
+        missing=peers.jax_missing,
+    ),
+    "numpy": Provider(
+        "numpy.ascontiguousarray(x.T)", peers.numpy, ("cpu", "call"), may_alias=True, missing=peers.numpy_missing
     ),
     "tx": Provider("torch_transpose.transpose(x)", _tx, ("cuda", "cpu", "call"), plan=_tx_plan),
     "tx_into": Provider("torch_transpose.transpose(x, out=out)", _tx_into, ("cpu",), plan=_tx_plan),

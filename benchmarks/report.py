@@ -1,203 +1,38 @@
-"""Turns records into tables: in a terminal after a run, and in README.md from the committed results.
+"""What is generated from the committed results: README.md's tables, and each machine's page and plots.
 
-`python -m benchmarks.report` rewrites README.md's tables between their marks; `--check` only says whether they are
-what the results say.
+`python -m benchmarks.report` rewrites them; `--check` only says whether README.md is what the results say.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from .results import CEILINGS, RESULTS, Change, Record, load_all
+from .page import write_page
+from .plots import CAPTIONS, base_name, write_plots
+from .results import CEILINGS, RESULTS, Record, load_all
+from .rows import (
+    BASELINES,
+    Row,
+    by,
+    counted,
+    geometric_mean,
+    is_call,
+    micros,
+    number,
+    provider_names,
+    rows,
+    sentence,
+    state,
+)
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-CALL_SUITE = "call"
-BASELINES = {"tx": "aten", "tx_into": "aten_into"}  # what each of ours is a replacement for
+LINKED = "benchmarks/results"  # where README.md finds pages and plots
 NOTHING = "No results are committed for this yet: `make bench` measures them."
-
-
-# ---- rows: the records of one case, side by side ----
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case in one dtype."""
-
-    providers: dict[str, Record]
-
-    @property
-    def any(self) -> Record:
-        return next(iter(self.providers.values()))
-
-    def speedup(self, ours: str) -> float | None:
-        """How many times faster than its baseline; None where either was not timed or the baseline moved nothing."""
-        mine, base = self.providers.get(ours), self.providers.get(BASELINES[ours])
-        if mine is None or base is None or base.alias or not mine.median_s or not base.median_s:
-            return None
-        return base.median_s / mine.median_s
-
-    def of_copy(self, name: str) -> float | None:
-        record = self.providers.get(name)
-        return None if record is None or record.alias else record.of_copy
-
-
-def rows(records: Iterable[Record]) -> list[Row]:
-    """One row a case and dtype, in the records' order."""
-    grouped: dict[tuple[str, str, str, str], dict[str, Record]] = {}
-    for record in records:
-        grouped.setdefault(record.key, {})[record.provider] = record
-    return [Row(providers) for providers in grouped.values()]
-
-
-def is_call(row: Row) -> bool:
-    return row.any.suite == CALL_SUITE
-
-
-def by(key: Callable[[Row], str], items: Iterable[Row]) -> dict[str, list[Row]]:
-    grouped: dict[str, list[Row]] = {}
-    for row in items:
-        grouped.setdefault(key(row), []).append(row)
-    return grouped
-
-
-# ---- the one sentence ----
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def sentence(items: Sequence[Row]) -> str:
-    """A run in one plain sentence, with its worst case in it."""
-    moved = [row for row in items if not is_call(row)]
-    ours = "tx_into" if any("tx_into" in row.providers for row in moved) else "tx"
-    fractions = [(value, row) for row in moved if (value := row.of_copy(ours)) is not None]
-    speedups = [value for row in moved if (value := row.speedup("tx")) is not None]
-    parts = []
-    if fractions:
-        lowest, where = min(fractions, key=lambda item: item[0])
-        parts.append(
-            f"moved bytes at {geometric_mean([value for value, _ in fractions]):.2f} of the speed of a plain copy "
-            f"(geometric mean of {counted(len(fractions), 'measurement')}; lowest {lowest:.2f}, "
-            f"{where.any.case} {where.any.dtype})"
-        )
-    if speedups:
-        parts.append(
-            f"was {geometric_mean(speedups):.1f} times as fast as x.t().contiguous() "
-            f"(geometric mean of {counted(len(speedups), 'measurement')})"
-        )
-    calls = [value for row in items if is_call(row) and (value := row.speedup("tx")) is not None]
-    if not parts and calls:
-        parts.append(f"was {geometric_mean(calls):.1f} times as fast as x.t().contiguous() on small matrices")
-    bad = [r for row in items for name, r in row.providers.items() if name in BASELINES and r.status != "ok"]
-    if bad:
-        wrong = sum(record.status == "wrong" for record in bad)
-        parts.append(f"gave wrong bytes {counted(wrong, 'time')} and refused {counted(len(bad) - wrong, 'case')}")
-    where_run = f"On {items[0].any.hardware}, torch_transpose " if items else ""
-    return where_run + " and ".join(parts) + "." if parts else "Nothing of torch_transpose was measured."
-
-
-# ---- text for a terminal ----
-
-
-def state(record: Record | None) -> str | None:
-    """What stands in a cell in place of a figure, or None when there is a figure."""
-    if record is None:
-        return "-"
-    return None if record.status == "ok" else {"wrong": "WRONG"}.get(record.status, record.status)
-
-
-def rate(record: Record | None) -> str:
-    text = state(record)
-    if text is None:
-        assert record is not None and record.gbps is not None
-        text = f"{record.gbps:.0f}" if record.gbps >= 100 else f"{record.gbps:.1f}"
-        text += " alias" if record.alias else ""
-    return text
-
-
-def micros(record: Record | None) -> str:
-    text = state(record)
-    if text is None:
-        assert record is not None and record.median_s is not None
-        text = f"{record.median_s * 1e6:.2f}"
-    return text
-
-
-def number(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def align(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Columns of equal width: the first two flush left, figures flush right."""
-    widths = [max(len(line[i]) for line in (header, *lines)) for i in range(len(header))]
-    text = []
-    for line in (header, ["-" * width for width in widths], *lines):
-        cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
-        text.append("  ".join(cells).rstrip())
-    return "\n".join(text)
-
-
-def text_table(items: Sequence[Row]) -> str:
-    """What a run prints: bandwidths, then the cost of calls, then every refusal with its reason."""
-    sections = []
-    names = list(dict.fromkeys(name for row in items if not is_call(row) for name in row.providers))
-    ours = [name for name in BASELINES if name in names]
-    if moved := [row for row in items if not is_call(row)]:
-        header = ["case", "dtype", *(f"{name} GB/s" for name in names)]
-        header += [f"{name} {what}" for name in ours for what in ("of copy", f"/ {BASELINES[name]}")]
-        lines = []
-        for row in moved:
-            line = [f"{row.any.suite} {row.any.case}", row.any.dtype, *(rate(row.providers.get(n)) for n in names)]
-            for name in ours:
-                line += [number(row.of_copy(name), "{:.3f}"), number(row.speedup(name), "{:.2f}x")]
-            lines.append(line)
-        sections.append(align(header, lines))
-        if any(record.alias for row in moved for record in row.providers.values()):
-            sections.append("alias: it returned a view of its input and moved nothing, so it is no baseline.")
-    if calls := [row for row in items if is_call(row)]:
-        names = list(dict.fromkeys(name for row in calls for name in row.providers))
-        header = ["call", "dtype", *(f"{name} us" for name in names), "tx / aten"]
-        lines = [
-            [
-                row.any.case,
-                row.any.dtype,
-                *(micros(row.providers.get(name)) for name in names),
-                number(row.speedup("tx"), "{:.2f}x"),
-            ]
-            for row in calls
-        ]
-        sections.append(align(header, lines))
-    failed = [record for row in items for record in row.providers.values() if record.status != "ok"]
-    if failed:
-        sections.append("\n".join(f"{r.status}: {r.suite} {r.case} {r.dtype} {r.provider}: {r.reason}" for r in failed))
-    return "\n\n".join(sections)
-
-
-def text_changes(changes: Sequence[Change]) -> str:
-    """What `--compare` prints: the fractions of copy in both files, worst change first."""
-    header = ["case", "provider", "old of copy", "new of copy", "new / old", "noise", ""]
-    lines = [
-        [
-            f"{c.suite} {c.case} {c.dtype}",
-            c.provider,
-            *(f"{value:.3f}" for value in (c.old, c.new, c.ratio, c.noise)),
-            "SLOWER" if c.slower else "",
-        ]
-        for c in changes
-    ]
-    return align(header, lines) if lines else "The two files have no timed case and provider in common."
 
 
 # ---- Markdown for README.md ----
@@ -248,24 +83,79 @@ def ceiling(items: Sequence[Row]) -> str:
     return f"{min(timed):.0f} to {max(timed):.0f} GB/s" if timed else "not measured"
 
 
+def versus(items: Sequence[Row], ours: str, other: str) -> str:
+    """`mean / worst / cases` of the ratio of speeds, over the rows where both were timed."""
+    found = [value for row in items if (value := row.speedup(ours, other)) is not None]
+    return f"{geometric_mean(found):.2f} / {min(found):.2f} / {len(found)}" if found else "-"
+
+
+def peers_table(items: Sequence[Row], ours: str) -> str:
+    """How many times as fast ours is as each other provider that was given the same kind of output, by suite."""
+    into = ours.endswith("_into")
+    others = [n for n in provider_names(items) if base_name(n) != "tx" and n not in ("tx_copy", "clone")]
+    others = [n for n in others if n == "copy" or n.endswith("_into") == into]
+    suites = by(lambda row: row.any.suite, items)
+    lines = [[suite, *(versus(of_suite, ours, name) for name in others)] for suite, of_suite in suites.items()]
+    if len(suites) > 1:
+        lines.append(["**all**", *(versus(items, ours, name) for name in others)])
+    return markdown_table(["suite", *(f"`{name}`" for name in others)], lines)
+
+
+def every_provider_table(items: Sequence[Row]) -> str:
+    """Each provider's fraction of copy, a case a line."""
+    names = [name for name in provider_names(items) if name not in ("tx_copy", "clone")]
+    lines = []
+    for row in items:
+        cells = []
+        for name in names:
+            record = row.providers.get(name)
+            text = state(record) or ("alias" if record and record.alias else number(row.of_copy(name), "{:.2f}"))
+            cells.append(f"**{text}**" if base_name(name) == "tx" else text)
+        rate = row.providers.get("tx")
+        lines.append([row.any.case, row.any.dtype, *cells, number(rate.gbps if rate else None, "{:.0f}")])
+    return markdown_table(["tensor", "dtype", *(f"`{name}`" for name in names), "`tx` GB/s"], lines)
+
+
+def links(machine: str, plots: Sequence[str]) -> str:
+    """A machine's page, and some of its plots."""
+    images = [f"![{CAPTIONS[name]}]({LINKED}/{machine}-{name}.svg)" for name in plots]
+    page = f"{LINKED}/{machine}.html"
+    return "\n\n".join(
+        [
+            f"Every figure of this machine, to sort and filter: [{page}]({page}) (one file; open it in a browser).",
+            *images,
+        ]
+    )
+
+
 def bandwidth_block(records: Sequence[Record], device: str, pairs: Sequence[tuple[str, str]]) -> str:
-    """Every machine's bandwidths: the first suite in sight, the others to unfold. `pairs`: provider, what it is."""
+    """Every machine's bandwidths: real tensors and peers first, all cases to unfold. `pairs`: provider, what it is."""
     text = []
     timed = [row for row in rows(records) if row.any.device == device and not is_call(row)]
-    for items in by(lambda row: row.any.machine, timed).values():
+    for machine, items in by(lambda row: row.any.machine, timed).items():
         text += [sentence(items), f"Measured on {origin(items)}. A plain copy of the same bytes: {ceiling(items)}."]
+        text.append(links(machine, ("bandwidth",)))
+        first = items[0].any.suite
+        if models := [row for row in items if row.any.suite == "models"]:
+            text += ["Tensors of published models: each provider's fraction of copy.", every_provider_table(models)]
         for ours, about in pairs:
-            text.append(
-                f"Each cell: `{ours}` of copy / `{BASELINES[ours]}` of copy / **speed-up**, by bytes an element. "
-                + about
-            )
-            suites = by(lambda row: row.any.suite, [row for row in items if ours in row.providers])
-            for i, (suite, of_suite) in enumerate(suites.items()):
-                table = width_table(of_suite, ours)
-                if i == 0:
-                    text.append(table)
-                else:
-                    text.append(f"<details><summary>{suite}</summary>\n\n{table}\n\n</details>")
+            of_ours = [row for row in items if ours in row.providers]
+            if not of_ours:
+                continue
+            text += [
+                f"How many times as fast `{ours}` is as each other provider: geometric mean / worst case / number of "
+                f"cases that both ran. {about}",
+                peers_table(of_ours, ours),
+            ]
+            for suite, of_suite in by(lambda row: row.any.suite, of_ours).items():
+                if suite == "models":
+                    continue
+                lead = f"Each cell: `{ours}` of copy / `{BASELINES[ours]}` of copy / **speed-up**, by bytes an element."
+                table = f"{lead}\n\n{width_table(of_suite, ours)}"
+                folded = f"<details><summary><code>{ours}</code>: {suite}</summary>\n\n{table}\n\n</details>"
+                text.append(folded if models or suite != first else table)
+        heatmap = f"![{CAPTIONS['heatmap']}]({LINKED}/{machine}-heatmap.svg)"
+        text.append(f"<details><summary>all shapes and providers as a heat map</summary>\n\n{heatmap}\n\n</details>")
     return "\n\n".join(text) or NOTHING
 
 
@@ -288,11 +178,13 @@ def cpu_block(records: Sequence[Record]) -> str:
 def call_block(records: Sequence[Record]) -> str:
     """Microseconds a call of small matrices, every machine's."""
     text = []
-    for items in by(lambda row: row.any.machine, filter(is_call, rows(records))).values():
-        names = list(dict.fromkeys(name for row in items for name in row.providers))
+    for machine, items in by(lambda row: row.any.machine, filter(is_call, rows(records))).items():
+        names = provider_names(items)
         lines = [[row.any.case, *(micros(row.providers.get(name)) for name in names)] for row in items]
         text.append(f"Microseconds a call, {items[0].any.dtype}, measured on {origin(items)}.")
         text.append(markdown_table(["call", *(f"`{name}`" for name in names)], lines))
+        plot = f"![{CAPTIONS['calls']}]({LINKED}/{machine}-calls.svg)"
+        text.append(f"<details><summary>the same as a plot</summary>\n\n{plot}\n\n</details>")
     return "\n\n".join(text) or NOTHING
 
 
@@ -323,23 +215,36 @@ def render(text: str, records: Sequence[Record]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description="README.md's tables, from results")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.report", description="README.md's tables, pages and plots, from results"
+    )
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the README is out of date")
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of JSON Lines files")
     options = parser.parse_args(arguments)
+    records = load_all(options.results)
     old = options.readme.read_text(encoding="utf-8")
-    new = render(old, load_all(options.results))
-    if new == old:
+    new = render(old, records)
+    if options.check and new != old:
+        old_lines, new_lines = old.splitlines(True), new.splitlines(True)
+        sys.stdout.writelines(difflib.unified_diff(old_lines, new_lines, "README", "results", n=0))
+        print(f"{options.readme} is not what {options.results} says; run `python -m benchmarks.report` and commit it.")
+        return 1
+    if options.check:
         print(f"{options.readme} is up to date.")
         return 0
-    if not options.check:
-        options.readme.write_text(new, encoding="utf-8")
-        print(f"{options.readme} is rewritten.")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "README", "results", n=0))
-    print(f"{options.readme} is not what {options.results} says; run `python -m benchmarks.report` and commit it.")
-    return 1
+    options.readme.write_text(new, encoding="utf-8")
+    print(f"{options.readme} is rewritten.")
+    items = rows(records)
+    try:
+        write_plots(options.results, items, ("svg", "png"))
+    except ModuleNotFoundError as error:
+        print(f"The pages and plots in {options.results} stay as they were: {error}", file=sys.stderr)
+        return 1
+    for machine, of_machine in by(lambda row: row.any.machine, items).items():
+        write_page(options.results / f"{machine}.html", of_machine)
+    print(f"The pages and plots in {options.results} are rewritten.")
+    return 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 # The providers that only move bytes straight: a case's ceiling is the fastest of them.
 CEILINGS = ("copy", "tx_copy")
 CALL_CEILINGS = ("clone",)
+CALL_SUITE = "small-call"  # what a call costs, in microseconds; all other suites are bandwidths
 
 Key = tuple[str, str, str, str]
 
@@ -45,9 +46,14 @@ class Record:
     iqr_s: float | None = None
     repeats: int = 0
     gbps: float | None = None  # bytes read plus bytes written, 1e9 of them a second
-    of_copy: float | None = None  # gbps over the ceiling's; in suite "call" the ceiling is clone
+    of_copy: float | None = None  # gbps over the ceiling's; in suite "small-call" the ceiling is clone
     alias: bool = False  # returned a view of its input: it moved nothing, so its time is no baseline
     plan: str = ""  # what torch_transpose.explain says
+    clock_mhz: int = 0  # of the cores, right after the case; 0 where unknown
+    memory_mhz: int = 0  # the same of a GPU's memory
+    driver: str = ""  # the GPU's
+    date: str = ""  # of the run, UTC
+    command: str = ""  # what measured this, without its paths
 
     @property
     def key(self) -> Key:
@@ -125,7 +131,7 @@ def save(path: Path, records: Iterable[Record]) -> None:
     """Write a whole file or nothing: an interruption never leaves half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in records))
+    partial.write_text("".join(json.dumps(vars(record)) + "\n" for record in records))
     os.replace(partial, path)
 
 

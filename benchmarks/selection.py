@@ -13,15 +13,21 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from cases import BENCH_CASES, ITEMSIZE_DTYPE, Case, make_input
 
-CALL_SUITE = "call"
+from .results import CALL_SUITE
+
 SUITES = tuple(dict.fromkeys(case.suite for case in BENCH_CASES))
 DEVICE_SUITES = {"cpu": ("cpu", CALL_SUITE), "cuda": tuple(suite for suite in SUITES if suite != "cpu")}
 
-# What a quick run takes of each suite: its first cases, which are its plainest; every small call.
+# What a quick run takes of each suite: its first cases, which are its plainest; all small calls and models.
 QUICK_CASES = {"cpu": 6, "cuda": 2}
 QUICK_WIDTHS = {"cpu": (1, 2, 4, 8), "cuda": (1, 2, 4, 8, 16)}
+WHOLE_SUITES = (CALL_SUITE, "models")
 
-CALL_CLOCKS = {"cpu": ("queued",), "cuda": ("queued", "graph")}
+CALL_CLOCKS = {"cpu": ("call",), "cuda": ("call", "graph")}
+
+# How often a provider is measured: everywhere; once a case, in its main width; once a case of a quick run.
+EVERYWHERE, EVERY_CASE, QUICK_ONLY = 2, 1, 0
+MAIN_WIDTH = 4
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,8 @@ class Job:
 
     case: Case
     dtype: torch.dtype
-    clock: str  # "flushed" or "host" for bandwidths, "queued" or "graph" for small calls
+    clock: str  # "flushed" or "host" for bandwidths, "call" or "graph" for small calls
+    depth: int = EVERYWHERE  # providers of this depth and deeper run on it
 
     @property
     def is_call(self) -> bool:
@@ -60,8 +67,11 @@ def named_dtype(name: str) -> torch.dtype:
 
 
 def dtypes_of(case: Case, dtypes: Sequence[torch.dtype], itemsizes: Sequence[int]) -> Iterator[torch.dtype]:
-    """The dtypes to run a case in: those asked for, else one that stands for each width."""
-    if dtypes:
+    """The dtypes to run a case in: those asked for, else its own, else one that stands for each width."""
+    if case.dtype is not None:
+        if case.dtype in (dtypes or [case.dtype]) and case.dtype.itemsize in (itemsizes or case.itemsizes):
+            yield case.dtype
+    elif dtypes:
         yield from (dtype for dtype in dtypes if dtype.itemsize in case.itemsizes)
     else:
         yield from (ITEMSIZE_DTYPE[size] for size in case.itemsizes if size in (itemsizes or case.itemsizes))
@@ -82,11 +92,16 @@ def select(
     quick = not (full or suites or substring or dtypes or itemsizes)
     jobs = []
     for suite in suites or DEVICE_SUITES[device]:
+        first = [case for case in BENCH_CASES if case.suite == suite][
+            : None if suite in WHOLE_SUITES else QUICK_CASES[device]
+        ]
         cases = [case for case in BENCH_CASES if case.suite == suite and substring in case.name]
-        if quick and suite != CALL_SUITE:
-            cases = cases[: QUICK_CASES[device]]
         clocks = CALL_CLOCKS[device] if suite == CALL_SUITE else ("flushed" if device == "cuda" else "host",)
         for case in cases:
-            for dtype in dtypes_of(case, dtypes, QUICK_WIDTHS[device] if quick else itemsizes):
-                jobs += [Job(case, dtype, clock) for clock in clocks]
+            if quick and case not in first:
+                continue
+            main = MAIN_WIDTH if MAIN_WIDTH in case.itemsizes else case.itemsizes[0]
+            for dtype in dtypes_of(case, dtypes, QUICK_WIDTHS[device] if quick and case.dtype is None else itemsizes):
+                depth = EVERYWHERE if dtype.itemsize != main else QUICK_ONLY if case in first else EVERY_CASE
+                jobs += [Job(case, dtype, clock, depth) for clock in clocks]
     return jobs

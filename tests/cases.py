@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -29,6 +29,7 @@ class Case:
     dims: tuple[int, ...]  # the full permutation: output dim i is input dim dims[i]
     itemsizes: tuple[int, ...] = field(default=ALL_WIDTHS)
     layout: str = "contiguous"  # a key of LAYOUTS
+    dtype: torch.dtype | None = None  # the one that the case is about, in place of one that stands for its width
 
     def __post_init__(self) -> None:
         if sorted(self.dims) != list(range(len(self.shape))):
@@ -213,12 +214,35 @@ def _case(
     return Case(suite, name, shape, dims, itemsizes, layout)
 
 
+def _model(label: str, dtype: torch.dtype, shape: tuple[int, ...], dims: tuple[int, ...] | None = None) -> Case:
+    """A tensor of a published model, in the dtype that it has there."""
+    case = _case("models", shape, dims, (dtype.itemsize,))
+    return replace(case, name=f"{label} {case.name}", dtype=dtype)
+
+
 BENCH_CASES: tuple[Case, ...] = (
+    # What people transpose: weights, attention keys, patches, images and experts of published models.
+    _model("Llama 3 8B down_proj", torch.bfloat16, (4096, 14336)),
+    _model("Llama 3 70B gate_proj", torch.bfloat16, (28672, 8192)),
+    _model("Llama 3 8B lm_head", torch.bfloat16, (128256, 4096)),
+    _model("GPT-2 token embedding", torch.float32, (50257, 768)),
+    _model("GPT-3 175B MLP weight", torch.bfloat16, (49152, 12288)),
+    _model("fp8 weight", torch.float8_e4m3fn, (32768, 8192)),  # pytorch/pytorch#113560
+    _model("attention K", torch.bfloat16, (8, 32, 4096, 128), (0, 1, 3, 2)),
+    _model("attention K, 8 KV heads", torch.bfloat16, (4, 8, 32768, 128), (0, 1, 3, 2)),
+    _model("attention split heads", torch.bfloat16, (8, 4096, 32, 128), (0, 2, 1, 3)),
+    _model("ViT-B/16 patches", torch.bfloat16, (256, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1)),
+    _model("decoded images NHWC to NCHW", torch.uint8, (256, 224, 224, 3), (0, 3, 1, 2)),
+    _model("images NCHW to NHWC", torch.bfloat16, (256, 3, 224, 224), (0, 2, 3, 1)),
+    _model("Mixtral 8x7B experts", torch.bfloat16, (8, 14336, 4096), (0, 2, 1)),
+    _model("DeepSeek-V3 experts, 32 of 256", torch.float8_e4m3fn, (32, 2048, 7168), (0, 2, 1)),
     # Aligned matrices.
     _case("matrix", (16384, 16384)),
     _case("matrix", (8192, 8192)),
     _case("matrix", (4096, 4096)),
+    _case("matrix", (2048, 2048)),
     _case("matrix", (1024, 1024)),
+    _case("matrix", (512, 512)),
     _case("matrix", (32768, 8192)),
     # Row pitches that are no multiple of 16 bytes.
     _case("unaligned", (8191, 8193)),
@@ -246,24 +270,27 @@ BENCH_CASES: tuple[Case, ...] = (
     _case("batched", (1_000_000, 4, 4)),
     _case("batched", (100_000, 16, 16)),
     _case("batched", (10_000_000, 3, 5)),
+    # Layouts of images and attention heads: NCHW and NHWC, one large image as HWC and CHW, heads and tokens.
+    _case("layout", (64, 224, 224, 3), (0, 3, 1, 2)),
+    _case("layout", (64, 256, 56, 56), (0, 2, 3, 1)),
+    _case("layout", (64, 3, 224, 224), (0, 2, 3, 1)),
+    _case("layout", (64, 56, 56, 256), (0, 3, 1, 2)),
+    _case("layout", (4320, 7680, 3), (2, 0, 1)),
+    _case("layout", (3, 4320, 7680), (1, 2, 0)),
+    _case("layout", (8, 4096, 32, 128), (0, 2, 1, 3)),
+    _case("layout", (8, 4096, 32, 128), (0, 2, 3, 1)),
     # Inputs that are not contiguous. torch's t().contiguous() returns an alias for the column-major ones.
-    _case("layout", (16384, 16384), layout="transposed"),
-    _case("layout", (8192, 8192), layout="transposed"),
-    _case("layout", (8191, 8193), layout="transposed"),
-    _case("layout", (64_000_000, 1)),
-    _case("layout", (1, 64_000_000)),
-    _case("layout", (8192, 8192), layout="padded"),
-    _case("layout", (8192, 8192), layout="offset"),
-    _case("layout", (8192, 4096), layout="stepped"),
-    _case("layout", (8192, 8192), layout="expanded"),
-    _case("layout", (8192, 8192), layout="expanded_inner"),
-    # Permutations of three dims and more: those of image and attention code, then odd and prime extents.
-    _case("nd", (64, 224, 224, 3), (0, 3, 1, 2)),
-    _case("nd", (64, 3, 224, 224), (0, 2, 3, 1)),
-    _case("nd", (64, 56, 56, 256), (0, 3, 1, 2)),
-    _case("nd", (64, 256, 56, 56), (0, 2, 3, 1)),
-    _case("nd", (8, 4096, 32, 128), (0, 2, 1, 3)),
-    _case("nd", (8, 4096, 32, 128), (0, 2, 3, 1)),
+    _case("strided", (16384, 16384), layout="transposed"),
+    _case("strided", (8192, 8192), layout="transposed"),
+    _case("strided", (8191, 8193), layout="transposed"),
+    _case("strided", (64_000_000, 1)),
+    _case("strided", (1, 64_000_000)),
+    _case("strided", (8192, 8192), layout="padded"),
+    _case("strided", (8192, 8192), layout="offset"),
+    _case("strided", (8192, 4096), layout="stepped"),
+    _case("strided", (8192, 8192), layout="expanded"),
+    _case("strided", (8192, 8192), layout="expanded_inner"),
+    # Permutations of three dims and more: odd and prime extents.
     _case("nd", (33, 17, 65, 31, 63), (4, 2, 0, 3, 1)),
     _case("nd", (48, 52, 60, 28, 20), (3, 1, 4, 0, 2)),
     _case("nd", (401, 397, 409), (2, 1, 0)),
@@ -289,11 +316,11 @@ BENCH_CASES: tuple[Case, ...] = (
     _case("nd", (5, 9, 7, 11, 3, 13, 9, 15), (7, 0, 6, 1, 5, 2, 4, 3)),
     _case("nd", (2, 3, 8, 64, 5, 7, 16, 32), (7, 2, 4, 0, 6, 3, 1, 5)),
     # The cost of a call: matrices so small that the launch decides.
-    _case("call", (64, 64), itemsizes=(4,)),
-    _case("call", (128, 128), itemsizes=(4,)),
-    _case("call", (256, 256), itemsizes=(4,)),
-    _case("call", (512, 512), itemsizes=(4,)),
-    _case("call", (1024, 1024), itemsizes=(4,)),
+    _case("small-call", (64, 64), itemsizes=(4,)),
+    _case("small-call", (128, 128), itemsizes=(4,)),
+    _case("small-call", (256, 256), itemsizes=(4,)),
+    _case("small-call", (512, 512), itemsizes=(4,)),
+    _case("small-call", (1024, 1024), itemsizes=(4,)),
     # A host's memory is slower and often smaller than a GPU's: its own sizes, beyond the caches and within them.
     _case("cpu", (8192, 8192)),
     _case("cpu", (8191, 8193)),

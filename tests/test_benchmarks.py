@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import math
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +21,19 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
 from benchmarks import __main__ as program  # noqa: E402
-from benchmarks import machine, measure, progress, providers, results, selection  # noqa: E402
+from benchmarks import machine, measure, peers, providers, results, selection, terminal  # noqa: E402
 from benchmarks.measure import Effort  # noqa: E402
 from benchmarks.providers import PROVIDERS, Provider, Workload, swapped  # noqa: E402
 from benchmarks.results import Record  # noqa: E402
+from benchmarks.rows import Table  # noqa: E402
 
 TINY = (
     Case("matrix", "5x7", (5, 7), (1, 0), (1, 4)),
     Case("matrix", "7x5 transposed", (7, 5), (1, 0), (4,), "transposed"),
     Case("nd", "3x4x5 -> 2,0,1", (3, 4, 5), (2, 0, 1), (4,)),
-    Case("call", "8x8", (8, 8), (1, 0), (4,)),
+    Case("small-call", "8x8", (8, 8), (1, 0), (4,)),
 )
+PEERS = ("triton", "geam", "cutensor", "cupy", "jax", "numpy", "hptt")  # they may refuse a case, with a reason
 REQUIRED_FIELDS = {
     *("machine", "torch", "cuda", "commit", "suite", "case", "shape", "dims", "dtype", "itemsize", "provider"),
     *("median_s", "iqr_s", "gbps", "of_copy", "plan"),
@@ -120,12 +125,12 @@ def test_a_full_gpu_run_is_every_case_in_every_width() -> None:
     expected = {
         (case.suite, case.name, size)
         for case in BENCH_CASES
-        if case.suite not in ("cpu", "call")
+        if case.suite not in ("cpu", "small-call")
         for size in case.itemsizes
     }
     found = [(job.case.suite, job.case.name, job.dtype.itemsize) for job in jobs if not job.is_call]
     assert set(found) == expected and len(found) == len(expected) > 300
-    assert {job.clock for job in jobs if job.is_call} == {"queued", "graph"}
+    assert {job.clock for job in jobs if job.is_call} == {"call", "graph"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -143,7 +148,7 @@ def test_filters_choose_from_all_cases() -> None:
 
 
 def test_unknown_names_are_errors() -> None:
-    with pytest.raises(ValueError, match=r"suites must be among matrix,.*; got squares"):
+    with pytest.raises(ValueError, match=r"suites must be among models,.*; got squares"):
         selection.select("cuda", suites=["squares"])
     with pytest.raises(ValueError, match="got 'float33'"):
         selection.named_dtype("float33")
@@ -232,15 +237,148 @@ def test_only_right_bytes_are_timed(
     assert (calls > 1) == (status == "ok")
 
 
-@pytest.mark.parametrize("name", [name for name in PROVIDERS if not name.startswith("compile")])
+RIGHT = [
+    (device, name)
+    for name, provider in PROVIDERS.items()
+    for device in ("cpu", "cuda")
+    if device in provider.runs and not name.startswith("compile")
+]
+
+
+@pytest.mark.parametrize(("device", "name"), RIGHT, indirect=["device"])
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "expanded"])
 def test_providers_are_right(name: str, layout: str, device: str) -> None:
+    if why := PROVIDERS[name].missing():
+        pytest.skip(f"{name}: {why}")
     for case in TINY:
         x = make_input(dataclasses.replace(case, layout=layout), torch.float32, device)
-        w = Workload.of(x, case.dims)
-        outcome = measure.verify(w, PROVIDERS[name], PROVIDERS[name].prepare(w), x.permute(case.dims).clone())
-        assert outcome.status == "ok", f"{case.name}: {outcome.reason}"
-        assert ("kernel=" in outcome.plan) == name.startswith("tx"), outcome.plan
+        outcome = measure.measure(Workload.of(x, case.dims), [name], lambda call: lambda: 1.0, Effort(0.0, 1, 1))[name]
+        may_refuse = bool(set(PEERS) & {name})
+        assert outcome.status == "ok" or (may_refuse and outcome.status == "refused"), f"{case.name}: {outcome.reason}"
+        assert outcome.status == "ok" or outcome.reason
+        assert outcome.status != "ok" or ("kernel=" in outcome.plan) == name.startswith("tx"), outcome.plan
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex128])
+@pytest.mark.parametrize("layout", ["contiguous", "sliced", "expanded"])
+def test_ordinary_numbers_in_the_same_layout(dtype: torch.dtype, layout: str) -> None:
+    w = Workload.of(make_input(dataclasses.replace(TINY[0], shape=(70, 90), layout=layout), dtype), (1, 0))
+    made = w.ordinary().x
+    assert (made.shape, made.stride(), made.storage_offset()) == (w.x.shape, w.x.stride(), w.x.storage_offset())
+    parts = (torch.view_as_real(made) if made.is_complex() else made).double()
+    assert parts.isfinite().all() and (parts.abs() >= torch.finfo(dtype).tiny).all()
+    assert not measure.same_bytes(made.contiguous(), w.x.contiguous())
+    assert len(parts.unique()) > 20
+    integers = Workload.of(make_input(TINY[0], torch.uint8), (1, 0))
+    assert integers.ordinary() is integers
+
+
+def test_a_provider_that_computes_is_held_to_every_byte_of_ordinary_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def product(factor: float) -> Callable[[Workload], providers.Call]:
+        def prepare(w: Workload) -> providers.Call:
+            seen.append(w.x)
+            return lambda: (w.x.t() * factor).contiguous()
+
+        return prepare
+
+    x = make_input(dataclasses.replace(TINY[0], shape=(300, 200)), torch.float32)
+    assert x.isnan().any()
+    for name, factor, computes in (("one", 1.0, True), ("two", 2.0, True), ("nan", 1.0, False)):
+        monkeypatch.setitem(PROVIDERS, name, Provider("for this test", product(factor), computes=computes))
+    outcomes = measure.measure(Workload.of(x, (1, 0)), ["one", "two", "nan"], measure.host_clock, Effort(0.0, 1, 1))
+    statuses = {name: outcome.status for name, outcome in outcomes.items()}
+    assert statuses["one"] == "ok" and statuses["two"] == "wrong"
+    assert not seen[0].isnan().any() and seen[2].isnan().any()
+
+
+# ---- other libraries ----
+
+
+def test_merged_dims() -> None:
+    assert peers.merged_dims([4, 5, 6], [30, 6, 1]) == [(120, 1)]
+    assert peers.merged_dims([4, 1, 6], [1, 77, 4], [6, 6, 1]) == [(4, 1, 6), (6, 4, 1)]
+    assert peers.merged_dims([2, 3, 4], [4, 8, 1], [12, 4, 1]) == [(2, 4, 12), (3, 8, 4), (4, 1, 1)]
+    assert peers.merged_dims([3, 4, 5], [0, 0, 1]) == [(12, 0), (5, 1)]
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize(("rows", "cols"), [(1000, 1000), (3, 10**6), (10**6, 3), (1, 1), (17, 31)])
+def test_a_triton_tile_covers_no_more_than_it_must(rows: int, cols: int, itemsize: int) -> None:
+    height, width = peers.triton_tile(rows, cols, itemsize)
+    assert height * width * itemsize <= 16384
+    assert height < 2 * rows and width < 2 * cols
+    assert height * width * itemsize == 16384 or (height >= rows or width >= cols)
+
+
+def test_the_triton_kernel_permutes_in_its_interpreter(tmp_path: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("triton is not installed")
+    script = f"""
+import random, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import torch
+from benchmarks import peers
+from benchmarks.providers import Workload
+from cases import make_strided
+rng, done = random.Random(0), 0
+for _ in range(40):
+    rank = rng.choice((2, 3, 4, 5))
+    shape = tuple(rng.choice((1, 2, 3, 5, 17, 40) if rank < 4 else (1, 2, 3, 5)) for _ in range(rank))
+    dims = tuple(rng.sample(range(rank), rank))
+    dtype = rng.choice((torch.uint8, torch.bfloat16, torch.float32, torch.float64))
+    x = make_strided(shape, rng.choice(("contiguous", "sliced", "expanded", "stepped")), dtype)
+    made, expected = peers.triton(Workload.of(x, dims))(), x.permute(dims).contiguous()
+    assert torch.equal(made.view(-1).view(torch.uint8), expected.view(-1).view(torch.uint8)), (shape, dims, dtype)
+    done += 1
+print(done)
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert ran.stdout.strip() == "40", ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", PEERS[:3])
+def test_a_peer_says_what_it_does_not_take(name: str) -> None:
+    refused = {
+        "triton": (make_input(TINY[0], torch.complex128), (1, 0), "no type of 16 bytes"),
+        "geam": (make_input(TINY[0], torch.bfloat16), (1, 0), "takes float32, float64"),
+        "cutensor": (make_input(TINY[0], torch.uint8), (1, 0), "float and complex dtypes"),
+    }
+    x, dims, why = refused[name]
+    with pytest.raises(ValueError, match=why):
+        PROVIDERS[name].prepare(Workload.of(x, dims))
+
+
+def test_an_absent_library_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert program.missing_providers(["cpu"])["numpy"].startswith("ModuleNotFoundError")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("triton", "geam", "cutensor", "cupy"):
+        assert program.missing_providers(["cuda"])[name] == "RuntimeError: it needs a GPU"
+
+
+def test_those_that_compile_run_on_fewer_cases() -> None:
+    def names(depth: int, *asked: str) -> set[str]:
+        job = selection.Job(TINY[0], torch.uint8, "flushed", depth)
+        return set(program.provider_names(asked, job, "cuda", ["cupy"]))
+
+    everywhere, case, quick = (names(d) for d in (selection.EVERYWHERE, selection.EVERY_CASE, selection.QUICK_ONLY))
+    assert case - everywhere == {"compile", "jax"} and quick - case == {"compile_tuned"} and everywhere < case < quick
+    assert {"copy", "aten", "tx", "triton", "geam", "cutensor"} <= everywhere and "cupy" not in quick
+    assert names(selection.EVERYWHERE, "all") == quick
+    assert names(selection.EVERYWHERE, "compile") == {"copy", "tx_copy", "compile"}
+
+
+def test_every_case_has_one_main_width_and_models_their_dtype() -> None:
+    jobs = [job for job in selection.select("cuda", full=True) if job.clock == "flushed"]
+    main = [(job.case.suite, job.name) for job in jobs if job.depth < selection.EVERYWHERE]
+    assert len(main) == len(set(main)) == len({(job.case.suite, job.name) for job in jobs})
+    (fp8,) = selection.select("cuda", substring="fp8 weight")
+    assert (fp8.dtype_name, fp8.case.shape, fp8.depth) == ("float8_e4m3fn", (32768, 8192), selection.QUICK_ONLY)
+    assert selection.select("cuda", suites=["models"], dtypes=[torch.float8_e4m3fn])
+    assert not selection.select("cuda", substring="fp8 weight", dtypes=[torch.uint8])
 
 
 def test_the_baseline_of_a_column_major_input_is_an_alias() -> None:
@@ -370,18 +508,39 @@ def test_asking_for_a_missing_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_remaining_time_is_weighted() -> None:
-    assert progress.remaining(1.0, 4.0, 10.0) == 30.0
-    assert progress.remaining(0.0, 4.0, 10.0) == 0.0
+    assert terminal.remaining(1.0, 4.0, 10.0) == 30.0
+    assert terminal.remaining(0.0, 4.0, 10.0) == 0.0
 
 
 def test_plain_progress_is_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.Tracker([1.0, 1.0]) as tracker:
+    with terminal.Tracker([1.0, 1.0]) as tracker:
         tracker.start("one")
         tracker.finish("one", "fine")
         tracker.start("two")
         tracker.finish("two", "fine")
     lines = capsys.readouterr().err.splitlines()
     assert [line[:16] for line in lines] == ["[1/2] one: fine;", "[2/2] two: fine;"]
+
+
+def test_a_terminal_gets_drawn_tables_and_a_bar_that_no_thread_draws(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich", reason="rich draws them")
+    table = Table(["case", "dtype", "tx GB/s"], [["a [b]", "float32", "WRONG"]], ["a note"])
+    terminal.show(table)
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    terminal.show(table)
+    drawn = capsys.readouterr().out
+    assert "│" in drawn and "│" not in plain
+    for text in ("a [b]", "float32", "WRONG", "a note"):
+        assert text in drawn and text in plain
+    with terminal.Tracker([1.0]) as tracker:
+        assert tracker._bar is not None and not tracker._bar.live.auto_refresh
+        tracker.start("one")
+        tracker.finish("one", "fine")
+    assert "one: fine" in capsys.readouterr().err
 
 
 # ---- whole runs ----
@@ -393,9 +552,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     efforts = dict.fromkeys(("cuda", "cpu", "call"), Effort(0.0, 2, 2))
     monkeypatch.setattr(program, "QUICK", efforts)
     monkeypatch.setattr(program, "FULL", efforts)
-    monkeypatch.setattr(measure, "QUEUE_SAMPLE_S", 1e-5)
+    monkeypatch.setattr(measure, "CALL_SAMPLE_S", 1e-5)
     monkeypatch.setattr(selection, "BENCH_CASES", TINY)
-    suites = ("matrix", "nd", "call")
+    for name in ("compile", "compile_tuned"):
+        leave_out = dataclasses.replace(PROVIDERS[name], missing=lambda: "it compiles for seconds")
+        monkeypatch.setitem(PROVIDERS, name, leave_out)
+    suites = ("matrix", "nd", "small-call")
     monkeypatch.setattr(selection, "DEVICE_SUITES", dict.fromkeys(("cpu", "cuda"), suites))
 
 
@@ -407,16 +569,21 @@ def test_a_whole_run(device: str, tiny: None, tmp_path: Path, capsys: pytest.Cap
     path = tmp_path / "out.jsonl"
     assert run(device, path, "--full") == 0
     found = results.load(path)
-    assert {r.status for r in found} == {"ok"}, [r.reason for r in found]
-    calls = {"8x8 queued", "8x8 graph"} if device == "cuda" else {"8x8 queued"}
+    refused = [r for r in found if r.provider in PEERS and r.status == "refused"]
+    assert all(r.reason and r.median_s is None for r in refused)
+    timed = [r for r in found if r not in refused]
+    assert {r.status for r in timed} == {"ok"}, [r.reason for r in timed]
+    calls = {"8x8 call", "8x8 graph"} if device == "cuda" else {"8x8 call"}
     assert {r.case for r in found} == {case.name for case in TINY[:3]} | calls
     for kind, mine in (
-        (device, [r for r in found if r.suite != "call"]),
-        ("call", [r for r in found if r.suite == "call"]),
+        (device, [r for r in found if r.suite != "small-call"]),
+        ("call", [r for r in found if r.suite == "small-call"]),
     ):
-        assert {r.provider for r in mine} == {name for name, p in PROVIDERS.items() if kind in p.runs}
-        assert {r.repeats for r in mine} == {2}
-    for r in found:
+        assert {r.provider for r in mine} == {
+            name for name, p in PROVIDERS.items() if kind in p.runs and not p.missing()
+        }
+        assert {r.repeats for r in mine if r in timed} == {2}
+    for r in timed:
         assert r.device == device and r.median_s is not None and r.gbps is not None and r.of_copy is not None
         assert math.isclose(r.gbps, 2 * math.prod(r.shape) * r.itemsize / r.median_s / 1e9, rel_tol=1e-3)
     printed = capsys.readouterr()
@@ -496,6 +663,53 @@ def test_an_interrupted_run_keeps_what_it_has(
     assert "torch_transpose moved bytes at" in capsys.readouterr().out
 
 
+def test_resume_measures_the_rest(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.jsonl"
+    monkeypatch.setattr(machine, "commit", lambda: "abc")
+    assert run("cpu", path, "--suite", "matrix") == 0
+    first = results.load(path)
+    measured: list[str] = []
+    whole = program.Bench.run
+    monkeypatch.setattr(program.Bench, "run", lambda self, job: (measured.append(job.name), whole(self, job))[1])
+    assert run("cpu", path, "--full", "--resume") == 0
+    assert measured == ["3x4x5 -> 2,0,1", "8x8 call"]
+    assert results.load(path)[: len(first)] == first
+    printed = capsys.readouterr()
+    assert "3 of them are in" in printed.err and "matrix 5x7" in printed.out and "nd 3x4x5" in printed.out
+    measured.clear()
+    monkeypatch.setattr(machine, "commit", lambda: "def")  # other sources: everything anew
+    assert run("cpu", path, "--full", "--resume") == 0
+    assert len(measured) == 5
+
+
+def test_records_become_plots_and_a_page_later(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, folder, page = tmp_path / "out.jsonl", tmp_path / "plots", tmp_path / "new" / "page.html"
+    assert run("cpu", path, "--full") == 0
+    before = path.read_text()
+    capsys.readouterr()
+    assert program.main(["--from", str(path), "--plot", str(folder), "--report", str(page)]) == 0
+    assert "5x7" in page.read_text() and str(tmp_path) not in page.read_text()
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    assert len(list(folder.glob("*.svg"))) == len(list(folder.glob("*.png"))) == (2 if drawn else 0)
+    printed = capsys.readouterr()
+    assert ("No plots: plots need matplotlib" in printed.err) == (not drawn)
+    assert "matrix 5x7" in printed.out and f"Records: {path}" in printed.out
+    assert path.read_text() == before
+    slower = [dataclasses.replace(r, of_copy=(r.of_copy or 0) / 1e3) for r in results.load(path)]
+    results.save(tmp_path / "slower.jsonl", slower)
+    assert program.main(["--from", str(tmp_path / "slower.jsonl"), "--compare", str(path)]) == 1
+
+
+def test_records_say_how_to_measure_again(tiny: None, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    assert run("cpu", path, "--suite", "matrix,nd", "--case", "5x7", "--itemsize", "4") == 0
+    for r in results.load(path):
+        assert r.command == "python -m benchmarks --device cpu --suite matrix,nd --itemsize 4 --case 5x7"
+        assert r.date and (r.clock_mhz > 0 or not Path("/proc/cpuinfo").read_text().count("cpu MHz"))
+
+
 def test_compare_fails_a_slower_run(
     tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,6 +730,7 @@ def test_usage_errors_exit_with_2(tiny: None, capsys: pytest.CaptureFixture[str]
         (["--case", "no such case"], "no case matches"),
         (["--suite", "squares"], "suites must be among"),
         (["--compare", "/no/such/file"], "--compare needs a file"),
+        (["--from", "/no/such/file"], "--from needs a file"),
     ):
         with pytest.raises(SystemExit) as stop:
             program.main(["--device", "cpu", *arguments])

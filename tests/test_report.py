@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
-from benchmarks import report, results  # noqa: E402
+from benchmarks import report, results, rows, terminal  # noqa: E402
 from benchmarks.results import Record  # noqa: E402
 
 MARKS = "".join(f"## {name}\n{report.mark(name, 'begin')}\nold\n{report.mark(name, 'end')}\n" for name in report.BLOCKS)
@@ -61,14 +62,14 @@ def cpu(**values: object) -> list[Record]:
 
 def call(**values: object) -> list[Record]:
     times = {"clone": (2.0e-6, 1.0), "aten": (8.25e-6, 0.24), "tx": (4.125e-6, 0.48)}
-    return [record(n, s, f, suite="call", case="64x64 queued", **values) for n, (s, f) in times.items()]
+    return [record(n, s, f, suite="small-call", case="64x64 call", **values) for n, (s, f) in times.items()]
 
 
 # ---- rows ----
 
 
 def test_a_row_is_a_case_in_one_dtype() -> None:
-    found = report.rows([*case(), *case(dtype="uint8", itemsize=1), *case(case="b"), *case(machine="other")])
+    found = rows.rows([*case(), *case(dtype="uint8", itemsize=1), *case(case="b"), *case(machine="other")])
     assert [(r.any.machine, r.any.case, r.any.dtype) for r in found] == [
         ("some-gpu", "64x64", "float32"),
         ("some-gpu", "64x64", "uint8"),
@@ -79,11 +80,11 @@ def test_a_row_is_a_case_in_one_dtype() -> None:
 
 
 def test_speedup_needs_both_and_a_baseline_that_works() -> None:
-    good, copy_only = report.rows([*case(), record("tx", 1e-3, 1.0, case="b")])
+    good, copy_only = rows.rows([*case(), record("tx", 1e-3, 1.0, case="b")])
     assert good.speedup("tx") == pytest.approx(4.0)
     assert good.speedup("tx_into") is None and copy_only.speedup("tx") is None
     copy, aten, tx = case()
-    (aliased,) = report.rows([copy, dataclasses.replace(aten, alias=True), tx])
+    (aliased,) = rows.rows([copy, dataclasses.replace(aten, alias=True), tx])
     assert aliased.speedup("tx") is None and aliased.of_copy("aten") is None and aliased.of_copy("tx") == 0.8
 
 
@@ -105,14 +106,14 @@ def test_cells() -> None:
         "": [copy, aten],
     }
     for expected, records in cells.items():
-        assert report.cell(report.rows(records)[0], "tx") == expected
+        assert report.cell(rows.rows(records)[0], "tx") == expected
     assert report.cell(None, "tx") == ""
 
 
 def test_the_sentence_has_mean_worst_case_and_speedup() -> None:
     copy, aten, tx = case(case="slow", dtype="uint8")
     slow = [copy, aten, dataclasses.replace(tx, of_copy=0.2, median_s=5.0e-3)]
-    assert report.sentence(report.rows([*case(), *slow, *call()])) == (
+    assert rows.sentence(rows.rows([*case(), *slow, *call()])) == (
         "On Some GPU, torch_transpose moved bytes at 0.40 of the speed of a plain copy (geometric mean of "
         "2 measurements; lowest 0.20, slow uint8) and was 2.0 times as fast as x.t().contiguous() (geometric mean "
         "of 2 measurements)."
@@ -120,7 +121,7 @@ def test_the_sentence_has_mean_worst_case_and_speedup() -> None:
 
 
 def test_the_sentence_of_a_cpu_takes_memory_already_touched_and_what_users_call() -> None:
-    text = report.sentence(report.rows(cpu()))
+    text = rows.sentence(rows.rows(cpu()))
     assert "moved bytes at 0.50 of the speed" in text and "was 3.0 times as fast" in text
 
 
@@ -128,37 +129,62 @@ def test_the_sentence_hides_no_failure() -> None:
     copy, aten, tx = case()
     failed = dataclasses.replace(tx, status="wrong", median_s=None, gbps=None, of_copy=None)
     refused = dataclasses.replace(failed, status="refused", dtype="uint8")
-    text = report.sentence(report.rows([copy, aten, failed, *case(case="b"), refused]))
+    text = rows.sentence(rows.rows([copy, aten, failed, *case(case="b"), refused]))
     assert "gave wrong bytes 1 time and refused 1 case" in text
-    assert report.sentence(report.rows(call())).endswith("2.0 times as fast as x.t().contiguous() on small matrices.")
-    assert report.sentence([]) == "Nothing of torch_transpose was measured."
+    assert rows.sentence(rows.rows(call())).endswith("2.0 times as fast as x.t().contiguous() on small matrices.")
+    assert rows.sentence([]) == "Nothing of torch_transpose was measured."
 
 
-def test_the_terminal_table_is_aligned_and_lists_reasons() -> None:
+def test_the_terminal_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     copy, aten, tx = case(case="b")
     wrong = dataclasses.replace(tx, status="wrong", reason="why so", median_s=None, gbps=None, of_copy=None)
-    text = report.text_table(report.rows([*case(), copy, dataclasses.replace(aten, alias=True), wrong, *call()]))
-    lines = text.splitlines()
+    items = rows.rows([*case(), copy, dataclasses.replace(aten, alias=True), wrong, *call()])
+    for table in rows.tables(items):
+        terminal.show(table)
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ")[0] == "case" and lines[0].rstrip().endswith("tx / aten")
     assert lines[2].split() == ["matrix", "64x64", "float32", "1000", "200", "800", "0.800", "4.00x"]
     assert lines[3].split() == ["matrix", "b", "float32", "1000", "200", "alias", "WRONG", "-", "-"]
     assert len({line.index("float32") for line in lines[2:4]}) == 1
-    assert ["64x64", "queued", "float32", "2.00", "8.25", "4.12", "2.00x"] in [line.split() for line in lines]
-    assert "wrong: matrix b float32 tx: why so" in lines
+    assert ["64x64", "call", "float32", "2.00", "8.25", "4.12", "2.00x"] in [line.split() for line in lines]
+    assert rows.reasons([wrong, dataclasses.replace(wrong, case="c"), dataclasses.replace(wrong, reason="else")]) == [
+        "wrong: tx: why so (matrix b float32 and 1 other)",
+        "wrong: tx: else (matrix b float32)",
+    ]
 
 
 # ---- blocks ----
 
 
-def test_the_cuda_block_has_a_column_a_width_and_unfolds_later_suites() -> None:
+def test_the_cuda_block_has_a_column_a_width_and_a_line_a_peer() -> None:
     records = [*case(), *case(dtype="uint8", itemsize=1), *case(suite="nd", case="1x2x3")]
     block = report.cuda_block([*records, *cpu(), *call()])
     assert "| case | 1 B | 4 B |" in block
     assert "| 64x64 | 0.80 / 0.20 / **4.0x** | 0.80 / 0.20 / **4.0x** |" in block
-    assert "<summary>nd</summary>\n\n| case | 4 B |" in block and block.count("<details>") == 1
+    assert "<code>tx</code>: nd</summary>" in block and "| case | 4 B |" in block
+    assert block.count("<details>") == block.count("</details>") == 2  # a second suite and the heat map
+    assert "| suite | `copy` | `aten` |" in block and "| **all** | 0.80 / 0.80 / 3 | 4.00 / 4.00 / 3 |" in block
     assert "Measured on Some GPU, torch 2.11.0, commit abc." in block
     assert "plain copy of the same bytes: 1000 to 1000 GB/s" in block
-    assert "Some CPU" not in block and "queued" not in block
+    assert "Some CPU" not in block and "64x64 call" not in block
+
+
+def test_real_tensors_come_with_every_provider() -> None:
+    triton = record("triton", None, None, suite="models", case="Llama", status="refused")
+    aten = record("aten", 5.0e-3, 0.2, suite="models", case="GPT", alias=True)
+    tx = record("tx", 1.25e-3, 0.8, suite="models", case="GPT")
+    block = report.cuda_block([*case(suite="models", case="Llama"), triton, tx, aten])
+    assert "| tensor | dtype | `copy` | `aten` | `tx` | `triton` | `tx` GB/s |" in block
+    assert "| Llama | float32 | 1.00 | 0.20 | **0.80** | refused | 800 |" in block
+    assert "| GPT | float32 | - | alias | **0.80** | - | 800 |" in block
+
+
+def test_a_ratio_takes_the_cases_that_both_ran() -> None:
+    items = rows.rows([*case(), *case(case="b")[:2], *cpu(case="c")])
+    assert report.versus(items, "tx", "aten") == "3.46 / 3.00 / 2"
+    assert report.versus(items, "tx", "geam") == "-"
+    assert "| 64x64" not in report.peers_table(items, "tx") and "`aten_into`" not in report.peers_table(items, "tx")
+    assert "`aten_into`" in report.peers_table(items, "tx_into")
 
 
 def test_the_cpu_block_has_both_kinds_of_output() -> None:
@@ -169,7 +195,7 @@ def test_the_cpu_block_has_both_kinds_of_output() -> None:
 
 def test_the_call_block_is_in_microseconds() -> None:
     block = report.call_block([*case(), *call(), *call(device="cpu", machine="some-cpu", hardware="Some CPU")])
-    assert block.count("| 64x64 queued | 2.00 | 8.25 | 4.12 |") == 2
+    assert block.count("| 64x64 call | 2.00 | 8.25 | 4.12 |") == 2
     assert "Some GPU" in block and "Some CPU" in block
 
 
@@ -204,6 +230,7 @@ def test_missing_marks_are_an_error(text: str) -> None:
 
 
 def test_check_fails_until_the_readme_is_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="pages and plots need matplotlib")
     readme, folder = tmp_path / "README.md", tmp_path / "results"
     readme.write_text(MARKS)
     results.save(folder / "some-gpu.jsonl", case())
@@ -213,9 +240,16 @@ def test_check_fails_until_the_readme_is_rewritten(tmp_path: Path, capsys: pytes
     assert "run `python -m benchmarks.report`" in capsys.readouterr().out
     assert report.main(where) == 0
     assert "0.80 / 0.20" in readme.read_text()
+    assert (folder / "some-gpu.html").is_file()
     assert report.main([*where, "--check"]) == 0
     results.save(folder / "some-gpu.jsonl", case(commit="new"))
     assert report.main([*where, "--check"]) == 1
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    text = report.README.read_text(encoding="utf-8")
+    found = re.findall(rf"\(({report.LINKED}/[^)]+)\)", text)
+    assert found and not [path for path in found if not (ROOT / path).is_file()]
 
 
 def test_the_readme_says_what_the_committed_results_say(capsys: pytest.CaptureFixture[str]) -> None:
