@@ -9,10 +9,16 @@ from pathlib import Path
 
 from .plots import CAPTIONS, base_name, drawn
 from .results import Record
-from .rows import Row, by, failures, is_call, provider_names, reasons, sentence, state
+from .rows import Row, by, failures, is_call, provider_names, reasons, sentence, spread, state
 
 TEMPLATE = Path(__file__).with_name("page.html")
-METRICS = {"of": "fraction of copy", "gbps": "GB/s", "us": "microseconds", "x": "tx is so many times as fast"}
+METRICS = {
+    "of": "fraction of copy",
+    "gbps": "GB/s",
+    "us": "microseconds",
+    "x": "tx is so many times as fast",
+    "spread": "spread",
+}
 
 
 def figures_of(row: Row, record: Record) -> dict[str, float]:
@@ -23,6 +29,7 @@ def figures_of(row: Row, record: Record) -> dict[str, float]:
         "gbps": record.gbps,
         "us": None if record.median_s is None else record.median_s * 1e6,
         "x": row.speedup(ours, record.provider),
+        "spread": spread(record),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -37,8 +44,8 @@ def cell(row: Row, name: str, metric: str) -> str:
         return f'<td class="{record.status} none" title="{escape(why)}">{word}</td>'
     figures = figures_of(row, record)
     data = "".join(f' data-{key}="{value:.4g}"' for key, value in figures.items())
-    spread = "" if not record.median_s else f", spread {(record.iqr_s or 0) / record.median_s:.1%} of it"
-    about = f"{figures['us']:.4g} us, {record.repeats} repeats{spread}, caches {record.cache}"
+    about = f"{figures['us']:.4g} us, {record.repeats} repeats, spread {figures.get('spread', 0):.1%} of it, "
+    about += f"caches {record.cache}"
     if record.plan:
         about += f"; {record.plan}"
     shade = f"--f:{min(1.0, record.of_copy or 0):.2f}"

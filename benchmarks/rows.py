@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .results import CALL_SUITE, Change, Record
 
+NOISY = 0.1  # a spread above this fraction of the median is pointed out
 BASELINES = {"tx": "aten", "tx_into": "aten_into"}  # what each of ours is a replacement for
 
 # ---- rows ----
@@ -42,6 +43,11 @@ def rows(records: Iterable[Record]) -> list[Row]:
     for record in records:
         grouped.setdefault(record.key, {})[record.provider] = record
     return [Row(providers) for providers in grouped.values()]
+
+
+def spread(record: Record) -> float | None:
+    """Interquartile range over median, of what was timed."""
+    return None if not record.median_s or record.iqr_s is None else record.iqr_s / record.median_s
 
 
 def is_call(row: Row) -> bool:
@@ -161,6 +167,19 @@ def reasons(failed: Sequence[Record]) -> list[str]:
     return lines
 
 
+def noise_notes(items: Iterable[Row]) -> list[str]:
+    """A line on the timings that spread widely, when there are any."""
+    found = [(value, r) for row in items for r in row.providers.values() if (value := spread(r)) is not None]
+    noisy = [(value, r) for value, r in found if value > NOISY]
+    if not noisy:
+        return []
+    worst, r = max(noisy, key=lambda item: item[0])
+    return [
+        f"noise: {len(noisy)} of {counted(len(found), 'timing')} spread over more than {NOISY:.0%} of their median "
+        f"(interquartile range; widest {worst:.0%}, {r.provider} on {r.case} {r.dtype})."
+    ]
+
+
 def tables(items: Sequence[Row]) -> list[Table]:
     """What a run prints: bandwidths, then the cost of calls, then every refusal with its reason."""
     found = []
@@ -177,7 +196,7 @@ def tables(items: Sequence[Row]) -> list[Table]:
             lines.append(line)
         aliased = any(record.alias for row in moved for record in row.providers.values())
         note = "alias: it returned a view of its input and moved nothing, so it is no baseline."
-        found.append(Table(header, lines, [note] if aliased else []))
+        found.append(Table(header, lines, [*([note] if aliased else []), *noise_notes(moved)]))
     if calls := [row for row in items if is_call(row)]:
         names = provider_names(calls)
         header = ["call", "dtype", *(f"{name} us" for name in names), "tx / aten"]
@@ -185,7 +204,7 @@ def tables(items: Sequence[Row]) -> list[Table]:
         for row in calls:
             cells = [micros(row.providers.get(name)) for name in names]
             lines.append([row.any.case, row.any.dtype, *cells, number(row.speedup("tx"), "{:.2f}x")])
-        found.append(Table(header, lines))
+        found.append(Table(header, lines, noise_notes(calls)))
     return found
 
 

@@ -178,7 +178,7 @@ answer.aria = table.tHead.rows[0].cells[at("tx")].ariaSort;
 press("tx"); answer.ascending = cells(at("tx"));
 press("case"); answer.cases = cells(at("case"));
 const metric = document.getElementById("metric");
-for (const name of ["gbps", "us", "x"]) {
+for (const name of ["gbps", "us", "x", "spread"]) {
   metric.value = name; metric.dispatchEvent(new Event("change"));
   answer[name] = cells(at("aten"));
 }
@@ -230,7 +230,8 @@ def test_a_browser_sorts_filters_and_shows_every_figure(render: Callable[..., di
     assert seen["gbps"] == ["alias", "250", "300", "100"]
     assert seen["us"] == ["alias", "4000", "3333", "10000"]
     assert seen["x"] == ["alias", "2.00x", "3.00x", "8.00x"]
-    assert seen["calls"] == "1.00x"
+    assert seen["spread"] == ["alias", "0.3%", "0.3%", "0.1%"]
+    assert seen["calls"] == "0.5%"
     assert seen["visible"] == ["2048x2048"] and seen["count"] == "1 row"
     assert seen["wide"], "the page scrolls sideways"
     if "matplotlib" in sys.modules:

@@ -153,6 +153,15 @@ def test_the_terminal_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+def test_wide_spreads_are_pointed_out() -> None:
+    copy, aten, tx = case()
+    assert rows.noise_notes(rows.rows([copy, aten, tx])) == []
+    shaky = dataclasses.replace(tx, iqr_s=0.5e-3)
+    (note,) = rows.noise_notes(rows.rows([copy, aten, shaky]))
+    assert note.startswith("noise: 1 of 3 timings spread") and "widest 40%, tx on 64x64 float32" in note
+    assert note in rows.tables(rows.rows([copy, aten, shaky]))[0].notes
+
+
 # ---- blocks ----
 
 
