@@ -88,7 +88,7 @@ def provider_names(asked: Sequence[str], job: Job, kind: str, missing: Collectio
     elif "all" in asked:
         chosen = {name for name, p in PROVIDERS.items() if kind in p.runs}
     else:
-        chosen = {*asked, *(CALL_CEILINGS if kind == "call" else CEILINGS)}
+        chosen = {*asked, *(CALL_CEILINGS if job.is_call else CEILINGS)}
     return [name for name in PROVIDERS if name in chosen and name not in missing]
 
 
@@ -143,17 +143,18 @@ class Bench:
         if machine.device == "cuda":
             self._clocks["flushed"] = flushed_device_clock(self._device)
 
-    def kind(self, job: Job) -> str:
-        return "call" if job.is_call else self._machine.device
+    def effort(self, job: Job) -> Effort:
+        return self._efforts["call" if job.is_call else self._machine.device]
 
     def names(self, job: Job) -> list[str]:
-        return provider_names(self._asked, job, self.kind(job), self._missing)
+        device = self._machine.device
+        return provider_names(self._asked, job, f"{device} call" if job.is_call else device, self._missing)
 
     def expected_seconds(self, job: Job) -> float:
         """About how long a case takes."""
         names = self.names(job)
         checked = len(names) * job.bytes / CHECKED_BYTES_S[self._machine.device]
-        return self._efforts[self.kind(job)].budget_s + checked + sum(SETUP_S[PROVIDERS[n].depth] for n in names)
+        return self.effort(job).budget_s + checked + sum(SETUP_S[PROVIDERS[n].depth] for n in names)
 
     def is_measured(self, job: Job, kept: Sequence[Record]) -> bool:
         """Whether records of this very commit and torch hold all that the case would give."""
@@ -171,7 +172,7 @@ class Bench:
                 check_host_memory(job, names)
             x = job.make_input(self._device)
             moved = moved_bytes(x)
-            effort = self._efforts[self.kind(job)]
+            effort = self.effort(job)
             outcomes = measure(Workload.of(x, job.case.dims), names, self._clocks[job.clock], effort)
         except (MemoryError, torch.OutOfMemoryError) as error:
             outcomes = dict.fromkeys(names, refusal(error, self._device))
@@ -305,7 +306,7 @@ def measured_records(options: argparse.Namespace) -> tuple[list[Record], bool]:
     machine = describe_machine(options.device, command(options))
     path = options.json = options.json or RESULTS / f"{machine.machine}.jsonl"
     kept = load(path) if path.exists() else []
-    missing = missing_providers([options.device, "call"])
+    missing = missing_providers([options.device, f"{options.device} call"])
     bench = Bench(machine, options.provider, FULL if options.full else QUICK, missing)
     print(f"{machine.hardware}, torch {machine.torch}, commit {machine.commit}: {len(jobs)} cases", file=sys.stderr)
     for name, why in missing.items():

@@ -42,6 +42,13 @@ def needs_gpu() -> None:
         raise RuntimeError("it needs a GPU")
 
 
+def on_gpu(x: torch.Tensor) -> torch.Tensor:
+    """`x`, where it is on a GPU: elsewhere a library would take its address for one."""
+    if not x.is_cuda:
+        raise ValueError(f"it takes tensors on a GPU, got one on {x.device}")
+    return x
+
+
 def result_like(w: Workload) -> torch.Tensor:
     return torch.empty(w.out.shape, dtype=w.out.dtype, device=w.out.device)
 
@@ -69,7 +76,7 @@ def cupy_missing() -> str:
 
 def cupy(w: Workload) -> Call:
     cp = importlib.import_module("cupy")
-    view = cp.asarray(words(w.x)).transpose(w.dims)
+    view = cp.asarray(words(on_gpu(w.x))).transpose(w.dims)
 
     def call() -> torch.Tensor:
         with cp.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
@@ -139,6 +146,7 @@ def geam(w: Workload) -> Call:
     pitch = x.stride(0) if rows > 1 else cols
     if (cols > 1 and x.stride(1) != 1) or pitch < cols:
         raise ValueError("geam takes rows of adjoining elements")
+    on_gpu(x)
     name, pair = GEAM[x.dtype]
     function = getattr(_cublas(), name)
     one, zero = pair(1), pair(0)
@@ -205,6 +213,7 @@ def cutensor(w: Workload) -> Call:
         raise ValueError("cuTENSOR's permutation takes float and complex dtypes of 2 bytes and more")
     if any(s < 1 for s in x.stride()):
         raise ValueError("cuTENSOR takes strides above zero")
+    on_gpu(x)
     library, handle = _cutensor()
     kind, compute, scalar = CUTENSOR[x.dtype]
 

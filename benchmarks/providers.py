@@ -125,7 +125,7 @@ def _tx_copy_plan(w: Workload) -> str:
 class Provider:
     about: str
     prepare: Callable[[Workload], Call]
-    runs: tuple[str, ...] = ()  # where it is measured: device "cuda", device "cpu", suite "call" of either
+    runs: tuple[str, ...] = ()  # where it is measured: a device, or small calls on it ("cuda call")
     straight: bool = False  # it copies: right when its bytes are the input's in the input's order
     may_alias: bool = False  # a view of the input is a right answer from it
     computes: bool = False  # it multiplies by one: verified and timed on ordinary numbers
@@ -133,6 +133,8 @@ class Provider:
     missing: Callable[[], str] = lambda: ""  # why it cannot run on this machine at all
     plan: Callable[[Workload], str] = lambda w: ""
 
+
+CALLS = ("cuda call", "cpu call")
 
 PROVIDERS: dict[str, Provider] = {
     "copy": Provider("out.copy_(x) of as many contiguous bytes", _copy, ("cuda", "cpu"), straight=True),
@@ -143,13 +145,13 @@ PROVIDERS: dict[str, Provider] = {
         straight=True,
         plan=_tx_copy_plan,
     ),
-    "clone": Provider("x.clone(): a copy into fresh memory", _clone, ("cpu", "call"), straight=True),
-    "aten": Provider("x.t().contiguous()", _aten, ("cuda", "cpu", "call"), may_alias=True),
+    "clone": Provider("x.clone(): a copy into fresh memory", _clone, ("cpu", *CALLS), straight=True),
+    "aten": Provider("x.t().contiguous()", _aten, ("cuda", "cpu", *CALLS), may_alias=True),
     "aten_into": Provider("out.copy_(x.t())", _aten_into, ("cpu",)),
     "compile": Provider(
         "torch.compile of x.t().contiguous()",
         _compiled(),
-        ("cuda", "cpu", "call"),
+        ("cuda", "cpu", *CALLS),
         may_alias=True,
         depth=EVERY_CASE,
     ),
@@ -163,25 +165,25 @@ PROVIDERS: dict[str, Provider] = {
     "triton": Provider(
         "a hand-written Triton kernel",
         peers.triton,
-        ("cuda", "call"),
+        ("cuda", "cuda call"),
         missing=peers.triton_missing,
     ),
     "geam": Provider(
         "cuBLAS geam, of the library that torch loads",
         peers.geam,
-        ("cuda", "call"),
+        ("cuda", "cuda call"),
         computes=True,
         missing=peers.geam_missing,
     ),
     "cutensor": Provider(
         "cuTENSOR's permutation, from the wheel cutensor-cu12 or cutensor-cu13",
         peers.cutensor,
-        ("cuda", "call"),
+        ("cuda", "cuda call"),
         computes=True,
         missing=peers.cutensor_missing,
     ),
     "cupy": Provider(
-        "cupy.ascontiguousarray(x.T)", peers.cupy, ("cuda", "call"), may_alias=True, missing=peers.cupy_missing
+        "cupy.ascontiguousarray(x.T)", peers.cupy, ("cuda", "cuda call"), may_alias=True, missing=peers.cupy_missing
     ),
     "jax": Provider(
         "jax.jit of jnp.transpose; its device times contain the host's dispatch",
@@ -192,8 +194,8 @@ PROVIDERS: dict[str, Provider] = {
         missing=peers.jax_missing,
     ),
     "numpy": Provider(
-        "numpy.ascontiguousarray(x.T)", peers.numpy, ("cpu", "call"), may_alias=True, missing=peers.numpy_missing
+        "numpy.ascontiguousarray(x.T)", peers.numpy, ("cpu", "cpu call"), may_alias=True, missing=peers.numpy_missing
     ),
-    "tx": Provider("torch_transpose.transpose(x)", _tx, ("cuda", "cpu", "call"), plan=_tx_plan),
+    "tx": Provider("torch_transpose.transpose(x)", _tx, ("cuda", "cpu", *CALLS), plan=_tx_plan),
     "tx_into": Provider("torch_transpose.transpose(x, out=out)", _tx_into, ("cpu",), plan=_tx_plan),
 }

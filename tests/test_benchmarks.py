@@ -577,7 +577,7 @@ def test_a_whole_run(device: str, tiny: None, tmp_path: Path, capsys: pytest.Cap
     assert {r.case for r in found} == {case.name for case in TINY[:3]} | calls
     for kind, mine in (
         (device, [r for r in found if r.suite != "small-call"]),
-        ("call", [r for r in found if r.suite == "small-call"]),
+        (f"{device} call", [r for r in found if r.suite == "small-call"]),
     ):
         assert {r.provider for r in mine} == {
             name for name, p in PROVIDERS.items() if kind in p.runs and not p.missing()
