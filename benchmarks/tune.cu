@@ -80,6 +80,7 @@ cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, i
   p.in_pitch = m.cols * C::kElement;
   p.out_pitch = m.rows * C::kElement;
   p.bands = FastDiv(bands);
+  p.groups = FastDiv(1);
   p.strips = FastDiv(strips);
   return launch(kernel, p, bands * strips, C::kThreads, C::kSharedBytes);
 }

@@ -18,8 +18,8 @@ bool operator==(const Plan& a, const Plan& b) {
     if (a.tile[d] != b.tile[d]) return false;
   }
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
-         a.shared_bytes == b.shared_bytes && a.threads == b.threads && a.stores == b.stores &&
-         std::strcmp(a.isa, b.isa) == 0;
+         a.shared_bytes == b.shared_bytes && a.group == b.group && a.threads == b.threads &&
+         a.stores == b.stores && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }

@@ -39,6 +39,7 @@ struct Plan {
   int64_t grid = 0;        // CUDA: blocks, all along x
   int block = 0;           // CUDA: threads a block
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
+  int64_t group = 0;       // CUDA, tile_unaligned: tiles along an output row before the next strip of columns
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
   const char* isa = "";               // CPU: instruction set of the micro-kernels

@@ -157,7 +157,7 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   return needs_few_outer_dims(p, 2);
 }
 
-WhyNot fill_unaligned(Plan& plan) {
+WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
@@ -172,7 +172,14 @@ WhyNot fill_unaligned(Plan& plan) {
   plan.tile[row_dim] = v.rows();
   plan.tile[input_dense_dim(p)] = v.cols();
   const int64_t bands = unaligned_bands(p.dims[row_dim].extent * p.element_bytes, v);
-  plan.grid = tile_count(p, plan.tile) / ceil_div(p.dims[row_dim].extent, v.rows()) * bands;
+  // Strips of columns share lines of the input: the next strip comes while they are still in L2.
+  constexpr int64_t kPartOfL2 = 3, kLine = 128;
+  const int64_t tile_bytes =
+      v.rows() * (v.cols() * p.element_bytes + kLine) + v.cols() * (v.out_bytes + v.cut);
+  const int64_t most = std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / tile_bytes);
+  const int64_t groups = ceil_div(bands, most);
+  plan.group = ceil_div(bands, groups);
+  plan.grid = tile_count(p, plan.tile) / ceil_div(p.dims[row_dim].extent, v.rows()) * plan.group * groups;
   plan.block = v.warps * 32;
   plan.shared_bytes = v.shared_bytes();
   return needs_few_outer_dims(p, 2);
@@ -217,7 +224,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
-  plan.grid = 0;
+  plan.grid = plan.group = 0;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   const bool empty = p.rank > 0 && p.dims[0].extent == 0;
   if (kernel == Kernel::kNone) return empty ? "" : "it moves nothing, and this problem has elements";
@@ -231,7 +238,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
       case Kernel::kTile:
         return fill_tile(plan, facts);
       case Kernel::kTileUnaligned:
-        return fill_unaligned(plan);
+        return fill_unaligned(plan, facts);
       case Kernel::kStaged:
         return fill_staged(plan);
       case Kernel::kStrided:

@@ -76,11 +76,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
 
   const QuotRem band = p.bands.divmod(blockIdx.x);
   const QuotRem strip = p.strips.divmod(band.quot);
-  const int64_t row0 = static_cast<int64_t>(band.rem) * C::kRows;
+  const QuotRem group = p.groups.divmod(strip.quot);
+  const int64_t row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
   const int64_t col0 = static_cast<int64_t>(strip.rem) * C::kCols;
+  if (row0 * E >= p.rows * E + C::kCut) return;  // groups are of one size: the last may end early
   const uint8_t* in = p.in + col0 * E;
   uint8_t* out = p.out + col0 * p.out_pitch;  // start of the tile's first output row
-  p.outer.advance(strip.quot, in, out);
+  p.outer.advance(group.quot, in, out);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int granule = lane % C::kRowLanes, part = lane / C::kRowLanes;

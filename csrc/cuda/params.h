@@ -98,8 +98,9 @@ struct TileParams {
   int64_t cols;
   int64_t in_pitch;   // from one input row to the next
   int64_t out_pitch;  // from one output row (an input column) to the next
-  FastDiv bands;      // tiles along an output row
+  FastDiv bands;      // tiles along an output row, of one group
   FastDiv strips;     // tiles along an input row
+  FastDiv groups;     // of bands: all strips of one come before the next group
   OuterDims outer;
 };
 

@@ -61,8 +61,8 @@ OuterDims outer_dims(const Problem& p, Inside inside) {
   return outer;
 }
 
-// For both 2-D kernels; they differ in how many tiles an output row takes.
-TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_t bands) {
+// For both 2-D kernels; they differ in how many tiles an output row takes, and in groups of them.
+TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_t bands, int64_t groups) {
   const Problem& p = plan.problem;
   const int row = last(p), col = input_dense_dim(p);
   TileParams t;
@@ -74,6 +74,7 @@ TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_
   t.out_pitch = p.dims[col].out_stride;
   t.bands = FastDiv(bands);
   t.strips = FastDiv(ceil_div(t.cols, plan.tile[col]));
+  t.groups = FastDiv(groups);
   t.outer = outer_dims(p, [&](int d) { return d == row || d == col; });
   return t;
 }
@@ -299,14 +300,14 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
     case Kernel::kTile: {
       const int row = last(plan.problem);
       const int64_t bands = ceil_div(plan.problem.dims[row].extent, plan.tile[row]);
-      return run_tile(l, tile_params(plan, in, out, bands),
+      return run_tile(l, tile_params(plan, in, out, bands, 1),
                       std::make_index_sequence<std::size(kTileVariants)>());
     }
     case Kernel::kTileUnaligned: {
       const Problem& p = plan.problem;
       const int64_t bands =
           unaligned_bands(p.dims[last(p)].extent * p.element_bytes, kUnalignedVariants[plan.variant]);
-      return run_unaligned(l, tile_params(plan, in, out, bands),
+      return run_unaligned(l, tile_params(plan, in, out, plan.group, ceil_div(bands, plan.group)),
                            std::make_index_sequence<std::size(kUnalignedVariants)>());
     }
     default:
