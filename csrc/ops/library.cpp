@@ -25,8 +25,8 @@ Tensor permuted(const Tensor& self, IntArrayRef dims) {
   return out;
 }
 
-void permuted_into(const Tensor& self, const Tensor& out, IntArrayRef dims) {
-  check_out(self, out, dims);
+void check_memory(const Tensor& self, const Tensor& out, IntArrayRef dims) {
+  if (out.is_meta()) return;
   const Problem problem = make_problem(self, out, dims);
   TORCH_CHECK(!output_may_overlap_itself(problem), "tx: out must not overlap itself, got shape ", out.sizes(),
               " with strides ", out.strides(),
@@ -35,6 +35,11 @@ void permuted_into(const Tensor& self, const Tensor& out, IntArrayRef dims) {
       !sides_may_overlap(problem),
       "tx: out must not overlap self, but their memory may: both reach into the same bytes. Give out memory "
       "of its own (a transpose in place is not supported).");
+}
+
+void permuted_into(const Tensor& self, const Tensor& out, IntArrayRef dims) {
+  check_out(self, out, dims);
+  check_memory(self, out, dims);
   run(self, out, dims);
 }
 
@@ -93,7 +98,9 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // torch's fallback for tensors with a pending conjugation or negation serves transpose and permute, but needs
 // an op that writes to return what it wrote. Here `out` loses its pending bits by passing them on to self.
 template <class Run>
-void into_without_pending_bits(Tensor self, Tensor out, Run run) {
+void into_without_pending_bits(Tensor self, Tensor out, IntArrayRef dims, Run run) {
+  check_out(self, out, dims);
+  check_memory(self, out, dims);  // before self is resolved into memory of its own
   if (out.is_conj()) {
     self = self.conj();
     out = out.conj();
@@ -109,16 +116,16 @@ void transpose_into_pending(const Tensor& self, Tensor& out, int64_t dim0, int64
   static auto op = c10::Dispatcher::singleton()
                        .findSchemaOrThrow("tx::transpose_into", "")
                        .typed<void(const Tensor&, Tensor&, int64_t, int64_t)>();
-  check_out(self, out, transpose_dims(self.dim(), dim0, dim1));
-  into_without_pending_bits(self, out, [&](const Tensor& s, Tensor& o) { op.call(s, o, dim0, dim1); });
+  into_without_pending_bits(self, out, transpose_dims(self.dim(), dim0, dim1),
+                            [&](const Tensor& s, Tensor& o) { op.call(s, o, dim0, dim1); });
 }
 
 void permute_into_pending(const Tensor& self, Tensor& out, IntArrayRef dims) {
   static auto op = c10::Dispatcher::singleton()
                        .findSchemaOrThrow("tx::permute_into", "")
                        .typed<void(const Tensor&, Tensor&, IntArrayRef)>();
-  check_out(self, out, permute_dims(self.dim(), dims));
-  into_without_pending_bits(self, out, [&](const Tensor& s, Tensor& o) { op.call(s, o, dims); });
+  into_without_pending_bits(self, out, permute_dims(self.dim(), dims),
+                            [&](const Tensor& s, Tensor& o) { op.call(s, o, dims); });
 }
 
 void register_pending(torch::Library& m) {
