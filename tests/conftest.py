@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "Sparse CSR tensor support is in beta",
         "The PyTorch API of nested tensors is in prototype",
         "The given buffer is not writable",
-        "`torch.jit.script(_method)?` is deprecated",
+        "`torch.jit.\w+` is deprecated",
         "torch.quantize_per_tensor, torch.quantize_per_channel",
         "Attempted to insert a get_attr Node with no underlying reference",
         "Using `self` or `self_` as an argument in the definition of custom ops",
