@@ -20,6 +20,7 @@ REQUIRED_GPUS = int(os.environ.get("TX_REQUIRE_CUDA") or "0")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="added to every test's own seed (a hash of its id)")
+    parser.addoption("--stress", type=float, default=2, help="seconds that the test of 32 threads takes on each device")
     parser.addoption("--no-skips", action="store_true", help="a test that would skip fails, whatever its reason")
 
 
@@ -31,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "Sparse CSR tensor support is in beta",
         "The PyTorch API of nested tensors is in prototype",
         "The given buffer is not writable",
-        "`torch.jit.\w+` is deprecated",
+        r"`torch.jit.\w+` is deprecated",
         "torch.quantize_per_tensor, torch.quantize_per_channel",
         "Attempted to insert a get_attr Node with no underlying reference",
         "Using `self` or `self_` as an argument in the definition of custom ops",

@@ -3,8 +3,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <pthread.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 
 #include "core/normalize.h"
@@ -27,9 +29,14 @@ void check_forced(Kernel kernel, const std::string& why_not) {
               ". Call transpose or permute, which choose a kernel that can.");
 }
 
+// OpenMP's threads do not survive a fork: a parallel region in the child would wait for them for ever.
+std::atomic<bool> forked{false};
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+
 Plan make_cpu_plan(const Problem& problem, std::optional<Kernel> forced) {
   TORCH_CHECK(cpu::isa_error().empty(), "tx: ", cpu::isa_error());
-  const CpuFacts facts = cpu::facts(at::in_parallel_region() ? 1 : at::get_num_threads());
+  const bool alone = forked.load(std::memory_order_relaxed) || at::in_parallel_region();
+  const CpuFacts facts = cpu::facts(alone ? 1 : at::get_num_threads());
   if (!forced) return plan_cpu(problem, facts);
   check_forced(*forced, why_not_cpu(*forced, normalize(problem)));
   return plan_cpu_forced(problem, facts, *forced);
