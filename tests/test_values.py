@@ -532,11 +532,13 @@ def assert_equal_in_strips(out: torch.Tensor, x: torch.Tensor, every: int = 1) -
 
 
 @pytest.mark.large
-def test_more_than_2_31_elements(device: str) -> None:
-    need_memory(12, device)
-    rows, cols = 46_344, 46_349  # rows * cols is over 2^31; the odd pitch keeps the element one byte wide
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_more_than_2_31_elements(device: str, dtype: torch.dtype) -> None:
+    """And, in the wider dtype, more than 4 GiB."""
+    rows, cols = 46_344, 46_349  # rows * cols is over 2^31; the odd pitch keeps the element from being widened
     assert rows * cols > 2**31
-    x = distinct_words(rows * cols, device)[: rows * cols].view(rows, cols)
+    need_memory(6 + 6 * dtype.itemsize, device)
+    x = distinct_words(rows * cols * dtype.itemsize + 6, device).view(dtype)[: rows * cols].view(rows, cols)
     out = tx.transpose(x)
     assert out.stride() == (rows, 1)
     assert_equal_in_strips(out, x, every=1 if device == "cuda" else 7)
