@@ -39,14 +39,15 @@ class CMakeBuild(build_ext):
         build = ROOT / "build" / f"{sys.implementation.cache_tag}-torch{torch.__version__}"
         configure = [
             *(cmake, f"-S{ROOT}", f"-B{build}", f"-DPython_EXECUTABLE={sys.executable}"),
-            *(f"-DTX_WITH_CUDA={os.environ.get('TX_WITH_CUDA', 'auto')}", "-DTX_INSTALL_DIR=."),
+            f"-DTX_WITH_CUDA={os.environ.get('TX_WITH_CUDA', 'auto')}",
         ]
         if ninja is not None and not (build / "Makefile").exists():
             configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         subprocess.run(configure, check=True)
         subprocess.run([cmake, "--build", str(build), "-j", jobs], check=True)
-        subprocess.run([cmake, "--install", str(build), "--prefix", str(package)], check=True)
+        install = [cmake, "--install", str(build), "--component", "python", "--prefix", str(package)]
+        subprocess.run(install, check=True)
 
     def get_outputs(self) -> list[str]:
         package = Path(self.build_lib) / "torch_transpose"

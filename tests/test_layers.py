@@ -23,6 +23,7 @@ LAWS: dict[str, tuple[set[str], str]] = {
     "cpu": ({"core", "cpu"}, rf"{STANDARD}|[a-z]*mmintrin\.h|cpuid\.h|arm_\w+\.h|unistd\.h|sys/\w+\.h"),
     "cuda": ({"core", "cuda"}, rf"{STANDARD}|cuda\w*\.h|cuda/\w+|cooperative_groups(/\w+)?\.h"),
     "ops": ({"core", "cpu", "cuda", "ops"}, r".*"),
+    "api": ({"core", "cpu", "cuda", "ops", "api"}, rf"{STANDARD}|omp\.h|ATen/core/Tensor\.h"),
 }
 
 
@@ -87,6 +88,7 @@ def test_only_ops_knows_torch() -> None:
         ("core", r"\b(at|torch|c10|pybind11|py)::|\bcuda[A-Z]\w*|__global__|\bTORCH_\w+"),
         ("cpu", r"\b(at|torch|c10|pybind11|py)::|\bcuda[A-Z]\w*|__global__|\bTORCH_\w+|\bomp_\w+|#\s*pragma\s+omp"),
         ("cuda", r"\b(at|torch|c10|pybind11|py)::|\bTORCH_\w+|\bthrow\b"),
+        ("api", r"\b(torch|c10|pybind11|py)::|\bTORCH_\w+"),
     ]:
         for path in sources(layer):
             hit = re.search(banned, code_of(path))
@@ -153,7 +155,7 @@ def test_headers_compile_alone(layer: str, tmp_path: Path) -> None:
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     assert compiler, "no C++ compiler on PATH; the library cannot have been built without one"
     command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
-    if layer == "ops":
+    if layer in {"ops", "api"}:
         command += torch_includes()
     for header in (p for p in sources(layer) if p.suffix == ".h"):
         if any(name.startswith("cuda") for mark, name in includes(header) if mark == "<"):

@@ -3,7 +3,6 @@
 // A hand-written Node in a kernel at the Autograd key, because the two easier ways fall short: a C++
 // torch::autograd::Function is an error under functorch and has no forward mode, and Python's
 // register_autograd breaks jacrev and costs some 25 us a call.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -12,6 +11,7 @@
 #include <torch/library.h>
 
 #include "ops/tensor_problem.h"
+#include "ops/typed_ops.h"
 
 namespace tx::ops {
 namespace {
@@ -19,31 +19,6 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 using torch::autograd::variable_list;
-
-template <class Signature>
-auto typed_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
-auto& transpose_op() {
-  static auto op = typed_op<Tensor(const Tensor&, int64_t, int64_t)>("tx::transpose");
-  return op;
-}
-
-auto& permute_op() {
-  static auto op = typed_op<Tensor(const Tensor&, IntArrayRef)>("tx::permute");
-  return op;
-}
-
-auto& transpose_into_op() {
-  static auto op = typed_op<void(const Tensor&, Tensor&, int64_t, int64_t)>("tx::transpose_into");
-  return op;
-}
-
-auto& permute_into_op() {
-  static auto op = typed_op<void(const Tensor&, Tensor&, IntArrayRef)>("tx::permute_into");
-  return op;
-}
 
 using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::PackedArgs;

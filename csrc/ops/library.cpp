@@ -1,6 +1,5 @@
 // Registration: the schemas of torch.ops.tx and the kernels of the CPU, CUDA, Meta and unsupported keys.
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/conj.h>
@@ -12,6 +11,7 @@
 #include "core/overlap.h"
 #include "ops/run.h"
 #include "ops/tensor_problem.h"
+#include "ops/typed_ops.h"
 
 namespace tx::ops {
 namespace {
@@ -113,19 +113,13 @@ void into_without_pending_bits(Tensor self, Tensor out, IntArrayRef dims, Run ru
 }
 
 void transpose_into_pending(const Tensor& self, Tensor& out, int64_t dim0, int64_t dim1) {
-  static auto op = c10::Dispatcher::singleton()
-                       .findSchemaOrThrow("tx::transpose_into", "")
-                       .typed<void(const Tensor&, Tensor&, int64_t, int64_t)>();
   into_without_pending_bits(self, out, transpose_dims(self.dim(), dim0, dim1),
-                            [&](const Tensor& s, Tensor& o) { op.call(s, o, dim0, dim1); });
+                            [&](const Tensor& s, Tensor& o) { transpose_into_op().call(s, o, dim0, dim1); });
 }
 
 void permute_into_pending(const Tensor& self, Tensor& out, IntArrayRef dims) {
-  static auto op = c10::Dispatcher::singleton()
-                       .findSchemaOrThrow("tx::permute_into", "")
-                       .typed<void(const Tensor&, Tensor&, IntArrayRef)>();
   into_without_pending_bits(self, out, permute_dims(self.dim(), dims),
-                            [&](const Tensor& s, Tensor& o) { op.call(s, o, dims); });
+                            [&](const Tensor& s, Tensor& o) { permute_into_op().call(s, o, dims); });
 }
 
 void register_pending(torch::Library& m) {
