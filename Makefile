@@ -3,21 +3,27 @@
 #   make test     build, then run the tests          make bench    build, then run the benchmark
 #   make ladder   the published kernels, measured    make tune     sweep the CUDA tiles (GPU, nvcc)
 #   make lint     format and lint checks             make format   apply them
+#   make matrix   the tests under the oldest, the pinned and the newest torch
+#   make package  wheel and sdist, checked, and the wheel used in an environment of its own
+#   make docs     the API documentation              make sanitize-cuda   compute-sanitizer (GPU)
 #   make clean    remove what builds left
 #
 # Everything runs in a local .venv. It sees the packages of PYTHON when that has torch 2.11 or later; otherwise it
-# gets the torch pinned here. TORCH=x.y.z asks for a version of its own (with another VENV to keep both).
+# gets the torch pinned here. TORCH=x.y.z or TORCH=newest asks for a version of its own (with another VENV to keep both).
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= auto
 PINNED_TORCH := 2.13.0
+MATRIX := 2.11.0 $(PINNED_TORCH) newest
 PY := $(VENV)/bin/python
 DEPENDENCIES := "setuptools>=64" wheel "cmake>=3.22" ninja "pytest>=8" "numpy>=1.26" "scikit-learn>=1.4" "pillow>=10" rich \
   "matplotlib>=3.8"
 LINTERS := "ruff==0.17.*" "clang-format==23.*"
+PACKAGERS := "build>=1" "twine>=5"
+DOCUMENTERS := "sphinx>=7"
 ARGS ?=
 
-.PHONY: test bench ladder tune lint format build clean
+.PHONY: test bench ladder tune lint format matrix package docs sanitize-cuda build clean
 .NOTPARALLEL:
 
 test: build
@@ -45,6 +51,8 @@ ifeq ($(TORCH),auto)
 	else \
 	  $(PY) -m pip install --quiet torch==$(PINNED_TORCH); \
 	fi
+else ifeq ($(TORCH),newest)
+	$(PY) -m pip install --quiet --upgrade torch
 else
 	$(PY) -m pip install --quiet torch==$(TORCH)
 endif
@@ -65,5 +73,26 @@ format: $(VENV)/ready
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
 
+matrix:
+	for torch in $(MATRIX); do $(MAKE) test VENV=.venv-torch-$$torch TORCH=$$torch || exit 1; done
+
+# The wheel is made from the sdist, so an sdist that lacks a file fails here. It is then installed beside nothing but
+# what $(VENV) was made of, and run from elsewhere.
+package: $(VENV)/ready
+	$(PY) -m pip install --quiet $(PACKAGERS)
+	rm -rf dist .venv-package
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m build --no-isolation --outdir dist
+	$(PY) -m twine check --strict dist/*
+	$(MAKE) .venv-package/ready VENV=.venv-package
+	.venv-package/bin/python -m pip install --quiet --no-deps dist/*.whl
+	cd dist && ../.venv-package/bin/python -m torch_transpose info
+
+docs: build
+	$(PY) -m pip install --quiet $(DOCUMENTERS)
+	$(PY) -m sphinx -W --keep-going -q docs docs/build
+
+sanitize-cuda: build
+	$(PY) -m tests.sanitize $(ARGS)
+
 clean:
-	rm -rf build .venv* torch_transpose/*.so torch_transpose/_build_info.json
+	rm -rf build dist docs/build .venv* torch_transpose/*.so torch_transpose/_build_info.json

@@ -49,6 +49,11 @@ class CMakeBuild(build_ext):
         install = [cmake, "--install", str(build), "--component", "python", "--prefix", str(package)]
         subprocess.run(install, check=True)
 
+    def get_source_files(self) -> list[str]:
+        """What an sdist needs beyond the Python files."""
+        found = [p for p in (ROOT / "csrc").rglob("*") if p.suffix in (".cpp", ".h", ".cu", ".cuh", ".cmake", ".in")]
+        return ["CMakeLists.txt", *sorted(str(p.relative_to(ROOT)) for p in found)]
+
     def get_outputs(self) -> list[str]:
         package = Path(self.build_lib) / "torch_transpose"
         return [str(path) for path in package.glob("*") if path.suffix in (".so", ".json")]
@@ -57,4 +62,17 @@ class CMakeBuild(build_ext):
         return {}  # an editable build is installed straight into the source folder
 
 
-setup(ext_modules=[Extension("torch_transpose._C", [])], cmdclass={"build_ext": CMakeBuild})
+def requirements() -> list[str]:
+    """A wheel runs under the release of torch that it is built with; the source, under any from the oldest tested."""
+    try:
+        import torch
+    except ImportError:
+        return ["torch>=2.11"]  # older ones lack what the autograd node and the schema tags need
+    return [f"torch=={'.'.join(torch.__version__.split('.')[:2])}.*"]
+
+
+setup(
+    install_requires=requirements(),
+    ext_modules=[Extension("torch_transpose._C", [])],
+    cmdclass={"build_ext": CMakeBuild},
+)
