@@ -193,3 +193,22 @@ def test_ops_without_python_functions() -> None:
         "assert torch.ops.tx.transpose(torch.zeros(2, 3)).shape == (3, 2)"
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_info() -> None:
+    """What a bug report needs, and a verdict for each device that fails when a value is wrong."""
+    code = "import runpy, sys\nsys.argv[1:] = ['info']\n{}\nrunpy.run_module('torch_transpose', run_name='__main__')"
+    done = python(code.format(""), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert tx.__version__ in done.stdout and torch.__version__ in done.stdout
+    assert re.search(r"^cpu +right$", done.stdout, flags=re.M), done.stdout
+    broken = python(code.format("import torch_transpose as tx; tx.transpose = lambda x: x.t() + 1"))
+    assert broken.returncode == 1 and "WRONG VALUES" in broken.stdout, broken.stdout + broken.stderr
+
+
+def test_requirements() -> None:
+    """A wheel asks for the release of torch that it is built with; nothing else."""
+    code = "import runpy, setuptools; setuptools.setup = lambda **k: print(k['install_requires']); runpy.run_path({!r})"
+    done = python(code.format(str(ROOT / "setup.py")))
+    release = ".".join(torch.__version__.split(".")[:2])
+    assert done.stdout.strip() == f"['torch=={release}.*']", done.stdout + done.stderr

@@ -54,3 +54,8 @@ def test_photo(device: str) -> None:
     output = run_example("photo.py", "--device", device)
     assert output.count("every byte right") == 6 and "WRONG" not in output, output
     assert f"backend={device}" in output
+
+
+def test_weights(device: str) -> None:
+    output = run_example("weights.py", "--device", device)
+    assert output.count("every byte right") == (5 if device == "cuda" else 4) and "WRONG" not in output, output
