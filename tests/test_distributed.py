@@ -37,9 +37,10 @@ def gradients_agree(wrap: str, device: str, rank: int) -> None:
         if wrap == "ddp":
             model = nn.parallel.DistributedDataParallel(model)
         else:
+            from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
-            fully_shard(model)
+            fully_shard(model, mesh=init_device_mesh(device, (dist.get_world_size(),)))
         step = torch.optim.SGD(model.parameters(), lr=0.1)
         generator = torch.Generator().manual_seed(rank)
         for _ in range(2):

@@ -21,10 +21,10 @@ OURS = {"transpose": tx.transpose, "permute": tx.permute}
 def test_same_as_torch(device: str, seed: int) -> None:
     seen: Counter[str] = Counter()
     found = [
-        f"{difference}\n  {fuzz.reproducer(case, device)}" for case, difference in fuzz.fuzz(device, seed, 2500, seen)
+        f"{difference}\n  {fuzz.reproducer(case, device)}" for case, difference in fuzz.fuzz(device, seed, 1500, seen)
     ]
     assert not found, "\n".join(found[:5])
-    assert seen["returned a result"] > 800 and seen["raised RuntimeError"] > 300 and seen["raised IndexError"] > 20
+    assert seen["returned a result"] > 500 and seen["raised RuntimeError"] > 200 and seen["raised IndexError"] > 10
     assert {f"dtype {name}" for name in fuzz.DTYPES} <= set(seen) and {f"rank {r}" for r in range(11)} <= set(seen)
     assert {f"out {kind}" for kind in [*fuzz.WRONG_OUTS, "right", "in x's memory"]} <= set(seen)
 
