@@ -146,3 +146,20 @@ def test_rules_in_either_order_of_import() -> None:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_dtensor_that_has_changed() -> None:
+    """Importing either module still works: a warning says what does not."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(tx.__file__).parent.parent)!r})\n"
+        "import torch_transpose, warnings\n"
+        "import torch.distributed.tensor._op_schema as changed\n"
+        "del changed.RuntimeSchemaInfo\n"
+        "from torch_transpose import _dtensor\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    _dtensor.register()\n"
+        "assert 'cannot tell the DTensor' in str(caught[-1].message), caught\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

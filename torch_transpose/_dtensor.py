@@ -3,6 +3,7 @@
 import importlib.abc
 import importlib.util
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -14,7 +15,18 @@ DTENSOR = "torch.distributed.tensor"
 
 
 def register() -> None:
-    """Tell DTensor the rules of the four ops. Imports ``torch.distributed.tensor``."""
+    """Tell DTensor the rules of the four ops, or warn if this torch's DTensor has changed too much to be told."""
+    try:
+        _register()
+    except (ImportError, AttributeError, TypeError) as error:
+        warnings.warn(
+            f"torch_transpose cannot tell the DTensor of torch {torch.__version__} how to shard its ops ({error}); "
+            "on a DTensor they will raise. Everything else works.",
+            stacklevel=2,
+        )
+
+
+def _register() -> None:
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
     from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, RuntimeSchemaInfo
