@@ -117,6 +117,7 @@ def work(rank: int, world: int, device: str, store: str) -> None:
         gradients_agree("ddp", device, rank)
         gradients_agree("fsdp2", device, rank)
         shards_move(device)
+        dist.barrier()  # nobody leaves while another still talks to it
     finally:
         dist.destroy_process_group()
 
