@@ -20,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+CUDA = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"
+SEARCH = os.pathsep.join([os.environ.get("PATH", ""), str(CUDA)])
 FOUND = 99  # compute-sanitizer's exit status when it has found something
 
 # What only our kernels have to be watched for. initcheck has to see torch's kernels write what ours read.
@@ -69,8 +71,13 @@ def work(cases: int) -> None:
 def sanitized(tool: str, *command: str) -> tuple[int, str]:
     options = [f"--tool={tool}", f"--error-exitcode={FOUND}", "--print-limit=5"]
     # Without torch's caching allocator every tensor is an allocation of its own, whose bounds memcheck sees.
-    env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    whole = ["compute-sanitizer", *options, *command]
+    env = {
+        **os.environ,
+        "PATH": SEARCH,
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+    }
+    whole = [str(shutil.which("compute-sanitizer", path=SEARCH)), *options, *command]
     done = subprocess.run(whole, cwd=ROOT, env=env, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
@@ -85,12 +92,15 @@ def main() -> int:
         work(options.cases)
         return 0
     for program in ("compute-sanitizer", "nvcc"):
-        if shutil.which(program) is None:
-            parser.error(f"{program} is not on PATH: it comes with the CUDA toolkit")
+        if shutil.which(program, path=SEARCH) is None:
+            parser.error(
+                f"{program} is neither on PATH nor in {CUDA}: install the CUDA toolkit, or set CUDA_HOME to it"
+            )
     right = True
     with tempfile.TemporaryDirectory() as folder:
         bugs = str(Path(folder) / "bugs")
-        subprocess.run(["nvcc", "-arch=native", "-o", bugs, str(ROOT / "tests/sanitizer_bugs.cu")], check=True)
+        compile_bugs = [str(shutil.which("nvcc", path=SEARCH)), "-arch=native", "-o", bugs, "tests/sanitizer_bugs.cu"]
+        subprocess.run(compile_bugs, cwd=ROOT, check=True)
         for tool in options.tools:
             start = time.monotonic()
             status, output = sanitized(tool, bugs, tool)
