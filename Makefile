@@ -1,6 +1,7 @@
 # Every command of the project. Each makes what it needs: nothing has to be installed by hand.
 #
 #   make test     build, then run the tests          make bench    build, then run the benchmark
+#   make sanitize random problems through the CPU kernels under sanitizers
 #   make ladder   the published kernels, measured    make tune     sweep the CUDA tiles (GPU, nvcc)
 #   make lint     format and lint checks             make format   apply them
 #   make matrix   the tests under the oldest, the pinned and the newest torch
@@ -23,7 +24,7 @@ PACKAGERS := "build>=1" "twine>=5"
 DOCUMENTERS := "sphinx>=7"
 ARGS ?=
 
-.PHONY: test bench ladder tune lint format matrix package docs sanitize-cuda build clean
+.PHONY: test sanitize bench ladder tune lint format matrix package docs sanitize-cuda build clean
 .NOTPARALLEL:
 
 test: build
@@ -31,6 +32,16 @@ test: build
 
 bench: build
 	$(PY) -m benchmarks $(ARGS)
+
+# The property test of the CPU kernels, which needs no torch, in each instruction set of this machine: under Address-
+# and UndefinedBehaviorSanitizer, then under ThreadSanitizer, which cannot be combined with them and is slower.
+sanitize: $(VENV)/ready
+	set -e; for run in address,undefined:20000 thread:3000; do \
+	  kind=$${run%:*}; folder=build/property-$${kind%,*}; \
+	  $(VENV)/bin/cmake -GNinja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV))/bin/ninja -DTX_SANITIZE=$$kind -Stests -B$$folder; \
+	  $(VENV)/bin/cmake --build $$folder; \
+	  $$folder/cpu_property --cases $${run#*:} $(ARGS); \
+	done
 
 ladder: build
 	$(PY) -m benchmarks.ladder $(ARGS)

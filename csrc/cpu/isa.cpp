@@ -21,6 +21,8 @@ bool machine_runs(const MicroKernels* micro) {
   return true;  // the baseline of its target
 }
 
+const MicroKernels* const kAll[] = {kPortable, kNeon, kAvx2, kAvx512};  // the last that runs is the best
+
 struct Choice {
   const MicroKernels* micro = kPortable;
   std::string error;
@@ -31,7 +33,7 @@ Choice choose() {
   std::string available;
   const char* wanted = std::getenv("TX_CPU_ISA");
   bool found = false;
-  for (const MicroKernels* micro : {kPortable, kNeon, kAvx2, kAvx512}) {  // the last that runs is the best
+  for (const MicroKernels* micro : kAll) {
     if (!machine_runs(micro)) continue;
     available += (available.empty() ? "" : ", ") + std::string(micro->name);
     if (wanted != nullptr && std::strcmp(wanted, micro->name) != 0) continue;
@@ -72,6 +74,14 @@ CpuFacts this_machine() {
 const MicroKernels& micro_kernels_in_use() { return *choice().micro; }
 
 const char* isa() { return micro_kernels_in_use().name; }
+
+std::vector<const char*> isas() {
+  std::vector<const char*> names;
+  for (const MicroKernels* micro : kAll) {
+    if (machine_runs(micro)) names.push_back(micro->name);
+  }
+  return names;
+}
 
 const std::string& isa_error() { return choice().error; }
 

@@ -55,7 +55,7 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
   const auto transpose = transpose_of(p);
-  share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row],
@@ -127,7 +127,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const int64_t tiles_per_write = row_bytes / most_bytes;
   const auto transpose = transpose_of(p);
   const MicroKernels& micro = micro_kernels_in_use();
-  share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char memory[kStagingBytes + 2 * kLine];
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
                       out_stride);
@@ -169,7 +169,7 @@ void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
   const Dim rows = row < 0 ? Dim{1, 0, 0} : p.dims[row];
   const MicroKernels& micro = micro_kernels_in_use();
-  share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const int64_t bytes = at.extent[col] * p.element_bytes;
@@ -193,7 +193,7 @@ void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parall
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
   const Dim rows = row < 0 ? Dim{1, 0, 0} : p.dims[row];
   with_element(p.element_bytes, [&](auto element) {
-    share_tiles(plan, parallel_for, [&](int64_t first, int64_t last) {
+    share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
       TileWalk at(plan, first);
       for (int64_t tile = first; tile < last; ++tile, at.next()) {
         move_tile<decltype(element)>(in + at.in, out + at.out, rows, row < 0 ? 1 : at.extent[row],

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/plan.h"
 #include "core/plan_cpu.h"
@@ -39,6 +40,9 @@ CpuFacts facts(int threads);
 
 // The instruction set in use: the best this machine has, or the one that TX_CPU_ISA names. Chosen once.
 const char* isa();
+
+// Every one that this machine and this build have, the best last.
+std::vector<const char*> isas();
 
 // What is wrong with TX_CPU_ISA (rule, value, remedy); empty if nothing is.
 const std::string& isa_error();

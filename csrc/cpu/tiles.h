@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 #include "core/int_math.h"
 #include "core/plan.h"
+#include "cpu/micro.h"
 #include "cpu/run.h"
 
 namespace tx::cpu {
@@ -59,14 +61,63 @@ inline int64_t tile_count(const Plan& plan) {
   return count;
 }
 
-// Calls work(first, last) for each thread's share of the tiles.
+// Whether no output line holds bytes of tiles both before and from `tile` on. Relies on nested output
+// strides: what an index of one dim spans ends before the next index begins.
+inline bool cut_is_clean(const Plan& plan, const char* out, int64_t tile) {
+  const Problem& p = plan.problem;
+  int64_t start[kMaxDims];
+  int cut = -1;  // the innermost dim along which there is something on both sides
+  for (int d = p.rank - 1; d >= 0; --d) {
+    const int64_t tiles = ceil_div(p.dims[d].extent, plan.tile[d]);
+    start[d] = tile % tiles * plan.tile[d];
+    tile /= tiles;
+    if (cut < 0 && start[d] != 0) cut = d;
+  }
+  for (int d = 0; d <= cut; ++d) {
+    out += start[d] * p.dims[d].out_stride;
+    if (d < cut && plan.tile[d] == 1)
+      continue;  // one index: all of it lies on one side, or is cut further in
+    if (reinterpret_cast<intptr_t>(out) % kLine != 0) return false;
+    if (d < cut && p.dims[d].out_stride % kLine != 0) return false;
+  }
+  return true;
+}
+
+// The tile nearest to `wanted`, less than `most` away, at which a cut is clean; else `wanted`.
+inline int64_t clean_cut(const Plan& plan, const char* out, int64_t wanted, int64_t most) {
+  if (cut_is_clean(plan, out, wanted)) return wanted;
+  const Problem& p = plan.problem;
+  int64_t step = 1;  // tiles under one step along dim d
+  for (int d = p.rank - 1; d >= 0; --d) {
+    const int64_t nearest = (wanted + step / 2) / step * step;
+    for (int64_t away = 0; away <= kLine; ++away) {  // whole lines come back after at most so many steps
+      if (away * step >= most) break;
+      for (const int64_t tile : {nearest - away * step, nearest + away * step}) {
+        if (std::abs(tile - wanted) < most && cut_is_clean(plan, out, tile)) return tile;
+      }
+    }
+    step *= ceil_div(p.dims[d].extent, plan.tile[d]);
+  }
+  return wanted;
+}
+
+// Calls work(first, last) for each thread's share of the tiles. Shares are cut where no output line is in two
+// of them, if there is such a place within half a share: there is but for outputs of few rows that do not
+// start on lines.
 template <class F>
-void share_tiles(const Plan& plan, ParallelFor parallel_for, const F& work) {
+void share_tiles(const Plan& plan, const char* out, ParallelFor parallel_for, const F& work) {
   const int64_t tiles = tile_count(plan);
   const int64_t threads = std::min<int64_t>(plan.threads, tiles);
   if (threads <= 1) return work(0, tiles);
-  parallel_for(0, threads, 1,
-               [&](int64_t begin, int64_t end) { work(tiles * begin / threads, tiles * end / threads); });
+  const auto cut = [&](int64_t share) {
+    return share == 0 || share == threads
+               ? share / threads * tiles
+               : clean_cut(plan, out, tiles * share / threads, ceil_div(tiles, 2 * threads));
+  };
+  parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = cut(begin), last = cut(end);
+    if (first < last) work(first, last);
+  });
 }
 
 }  // namespace tx::cpu

@@ -1,0 +1,116 @@
+"""The property program of the CPU kernels (cpu_property.cpp): built, run, shown to find planted bugs, run as ARM."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What is planted: a file below csrc/, a line of it, what stands there instead, and what the program must say.
+PLANTED = {
+    "a remainder that does not step back": (
+        "cpu/micro_impl.h",
+        "const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;",
+        "const int64_t i = i0;",
+        "wrong: byte",
+    ),
+    "a line too many": (
+        "cpu/staged.h",
+        "const int64_t lines = (end - from) / kLine;",
+        "const int64_t lines = (end - from) / kLine + 1;",
+        "wrong: byte",
+    ),
+    "a tile that no thread moves": (
+        "cpu/tiles.h",
+        "if (first < last) work(first, last);",
+        "if (first < last) work(first, std::max(first, last - (begin == 1)));",
+        "wrong: byte",
+    ),
+    "threads that share lines": (
+        "cpu/tiles.h",
+        "if (cut_is_clean(plan, out, wanted)) return wanted;",
+        "return wanted;",
+        "lines written by two threads",
+    ),
+    "a byte read before the input": (
+        "cpu/run.cpp",
+        "if (element_count(p) == 0) return;",
+        "if (element_count(p) == 0 || *static_cast<const volatile char*>(from - 1) == 7) return;",
+        "reproduce:",
+    ),
+}
+
+
+def tool(name: str) -> str:
+    """A program beside this interpreter, where pip puts it, or on PATH."""
+    path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert path, f"{name} is missing: {sys.executable} -m pip install cmake ninja"
+    return path
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=900)
+
+
+def build(sources: Path, folder: Path, *settings: str) -> Path:
+    """cpu_property, built from `sources`, a copy of tests/CMakeLists.txt, cpu_property.cpp and csrc/."""
+    if not (folder / "CMakeCache.txt").exists():
+        flags = ["-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+        done = run(tool("cmake"), "-GNinja", f"-S{sources / 'tests'}", f"-B{folder}", *flags, *settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = run(tool("cmake"), "--build", folder)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    return folder / "cpu_property"
+
+
+def check(done: subprocess.CompletedProcess[str], cases: int, sets: set[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = re.findall(rf"(\w+): {cases} cases, (\d+) runs, all bytes right", done.stdout)
+    assert {name for name, _ in lines} >= sets, done.stdout
+    assert all(int(runs) > 2 * cases for _, runs in lines), done.stdout
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The sources of the program, to be broken."""
+    shutil.copytree(ROOT / "csrc", tmp_path / "csrc")
+    (tmp_path / "tests").mkdir()
+    for name in ("CMakeLists.txt", "cpu_property.cpp"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    return tmp_path
+
+
+def test_random_problems_and_planted_bugs(copied: Path, seed: int) -> None:
+    """What is in the tree passes; each bug planted in it is found, with a line that reproduces it."""
+    program = build(copied, copied / "build")
+    check(run(program, "--cases", "3000", "--seed", str(seed)), 3000, {"portable"})
+    for what, (name, line, instead, complaint) in PLANTED.items():
+        path = copied / "csrc" / name
+        text = path.read_text()
+        assert text.count(line) == 1, f"{name} has no line, or several, to plant {what!r} in: {line}"
+        path.write_text(text.replace(line, instead))
+        done = run(build(copied, copied / "build"), "--cases", "3000", "--isa", "portable")
+        assert done.returncode != 0 and complaint in done.stderr, f"{what} was not found: {done.stdout}{done.stderr}"
+        found = re.search(r"reproduce: cpu_property (--isa portable --seed 0 --case \d+)", done.stderr)
+        assert found, done.stderr
+        again = run(program, *found.group(1).split())
+        assert again.returncode != 0 and found.group() in again.stderr, again.stdout + again.stderr
+        path.write_text(text)
+
+
+def test_neon(tmp_path: Path) -> None:
+    """Asked for with TX_TEST_NEON=1: compiled for ARM, and run under emulation."""
+    if os.environ.get("TX_TEST_NEON") != "1":
+        pytest.skip("set TX_TEST_NEON=1 (needs an aarch64 compiler and qemu-user)")
+    compiler, emulator = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
+    assert compiler and emulator, "apt-get install g++-aarch64-linux-gnu qemu-user"
+    target = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={compiler}"]
+    program = build(ROOT, tmp_path / "build", *target, "-DCMAKE_EXE_LINKER_FLAGS=-static")
+    check(run(emulator, program, "--cases", "3000"), 3000, {"portable", "neon"})
