@@ -50,10 +50,15 @@ struct TileShape {
   int64_t cols;
 };
 
-// By log2 of the element's bytes.
-constexpr TileShape kTileShape[] = {{256, 64}, {128, 64}, {64, 64}, {32, 64}, {16, 32}};
-constexpr TileShape kStagedShape[] = {{512, 256}, {256, 128}, {128, 128}, {64, 64}, {32, 32}};
+// By log2 of the element's bytes. Measured on Zen 5 at 512^2, 2048^2 and 8192^2, within twice the best of a
+// sweep over powers of two. A direct tile is one vector high where it can be: its output rows then meet in
+// the same cache sets least often. A staged tile has 256 to 512 bytes on each side.
+constexpr TileShape kTileShape[] = {{128, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
+constexpr TileShape kStagedShape[] = {{256, 256}, {128, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
+
+// A tile that is thin because its problem is has this many bytes: they stay in L1 on both sides.
+constexpr int64_t kThinTileBytes = 12 << 10;
 
 int log2_bytes(int64_t element_bytes) {
   int log2 = 0;
@@ -66,10 +71,29 @@ int log2_bytes(int64_t element_bytes) {
 TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_bytes) {
   const int64_t line = std::max<int64_t>(kLine / element_bytes, 1);
   const auto lengthen = [&](int64_t side, int64_t other_wanted, int64_t other) {
-    return other >= other_wanted ? side : round_up(side * other_wanted / other, line);
+    const int64_t thin = round_up(kThinTileBytes / (other * element_bytes), line);
+    return other >= other_wanted ? side : std::max(side, thin);
   };
   return {std::min(rows, lengthen(wanted.rows, wanted.cols, cols)),
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
+}
+
+// What the tables above say of problems this large: streaming stores pay from somewhat more than the last
+// cache.
+bool beyond_caches(const Problem& p, const CpuFacts& facts) {
+  return 2 * element_count(p) * p.element_bytes >= facts.l3_bytes + facts.l3_bytes / 4;
+}
+
+// Rows so far apart, by whole multiples of this, fall into so few cache sets that even half of the last cache
+// does not hold them, and that a tile's lines evict each other.
+constexpr int64_t kConflictingPitch = 2048;
+
+bool rows_conflict(const Problem& p, int row) {
+  const Dim& rows = p.dims[row];
+  const Dim& cols = p.dims[p.rank - 1];
+  return rows.extent * p.element_bytes >= kConflictingPitch &&
+         cols.extent * p.element_bytes >= kConflictingPitch &&
+         (rows.out_stride % kConflictingPitch == 0 || cols.in_stride % kConflictingPitch == 0);
 }
 
 void set_tile(Plan& plan) {
@@ -101,9 +125,11 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   plan.problem = normalised;
   plan.isa = facts.isa;
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
-  const bool beyond_caches = 2 * bytes >= facts.l3_bytes;
   const bool can_stream = kernel == Kernel::kCopy || kernel == Kernel::kRows || kernel == Kernel::kStaged;
-  plan.stores = can_stream && beyond_caches ? Stores::kStreaming : Stores::kOrdinary;
+  bool stream = can_stream && beyond_caches(normalised, facts);
+  if (kernel == Kernel::kStaged && rows_conflict(normalised, tile_row_dim(kernel, normalised)))
+    stream = 4 * bytes >= facts.l3_bytes;
+  plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
   set_tile(plan);
@@ -116,11 +142,14 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
     if (why_not_cpu(kernel, p).empty()) return kernel;
   }
   if (!why_not_cpu(Kernel::kTile, p).empty()) return Kernel::kStrided;
-  const bool beyond_caches = 2 * element_count(p) * p.element_bytes >= facts.l3_bytes;
   const int row = tile_row_dim(Kernel::kStaged, p);
+  const Dim& cols = p.dims[p.rank - 1];
+  const bool rows_adjoin = row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
+  if (rows_adjoin && cols.extent * p.element_bytes < kLine) return Kernel::kTile;  // writes are long anyway
+  if (p.element_bytes < 16 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
-  return beyond_caches && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
+  return beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
 }
 
 }  // namespace
@@ -141,7 +170,7 @@ int64_t staged_row_bytes(const Plan& plan) {
   const Problem& p = plan.problem;
   const int64_t part = plan.tile[p.rank - 1] * p.element_bytes;
   const int64_t parts = tile_rows_adjoin(plan) ? plan.tile[p.rank - 2] : 1;
-  return std::max(part * parts, kStagedRunBytes) + kLine;
+  return std::max(part * parts, plan.stores == Stores::kStreaming ? kStagedRunBytes : kLine) + kLine;
 }
 
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.

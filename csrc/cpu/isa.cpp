@@ -1,10 +1,9 @@
 // Which micro-kernels this machine gets, and what the planner is told about it.
 #include "cpu/isa.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "cpu/run.h"
@@ -54,18 +53,19 @@ const Choice& choice() {
   return chosen;
 }
 
-// What the C library knows, else a guess that is near for any server core.
-int64_t cache_bytes([[maybe_unused]] int name, int64_t guess) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? bytes : guess;
+// The last cache that this process' first core shares, as Linux tells it, else the default. The C library's answer
+// (sysconf) is no use: on AMD it adds up the caches of all the package's core complexes.
+int64_t last_cache_bytes(int64_t otherwise) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  int64_t kilobytes = 0;
+  char unit = 0;
+  return file >> kilobytes >> unit && unit == 'K' && kilobytes > 0 ? kilobytes << 10 : otherwise;
 }
 
 CpuFacts this_machine() {
   CpuFacts f;
   f.isa = micro_kernels_in_use().name;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  f.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, f.l3_bytes);
-#endif
+  f.l3_bytes = last_cache_bytes(f.l3_bytes);
   return f;
 }
 
