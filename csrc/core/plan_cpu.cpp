@@ -84,14 +84,16 @@ bool beyond_caches(const Problem& p, const CpuFacts& facts) {
   return 2 * element_count(p) * p.element_bytes >= facts.l3_bytes + facts.l3_bytes / 4;
 }
 
-// Rows so far apart, by whole multiples of this, fall into so few cache sets that even half of the last cache
-// does not hold them, and that a tile's lines evict each other.
+// Rows so far apart, by whole multiples of this, fall into so few cache sets that a tile's lines evict each
+// other, and that half of the last cache does not hold the problem: measured from this many bytes on.
 constexpr int64_t kConflictingPitch = 2048;
+constexpr int64_t kConflictingBytes = 2 << 20;
 
 bool rows_conflict(const Problem& p, int row) {
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  return rows.extent * p.element_bytes >= kConflictingPitch &&
+  return element_count(p) * p.element_bytes >= kConflictingBytes &&
+         rows.extent * p.element_bytes >= kConflictingPitch &&
          cols.extent * p.element_bytes >= kConflictingPitch &&
          (rows.out_stride % kConflictingPitch == 0 || cols.in_stride % kConflictingPitch == 0);
 }
@@ -145,7 +147,7 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
   const bool rows_adjoin = row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
-  if (rows_adjoin && cols.extent * p.element_bytes < kLine) return Kernel::kTile;  // writes are long anyway
+  if (rows_adjoin && cols.extent * p.element_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (p.element_bytes < 16 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;

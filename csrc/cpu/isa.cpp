@@ -53,8 +53,8 @@ const Choice& choice() {
   return chosen;
 }
 
-// The last cache that this process' first core shares, as Linux tells it, else the default. The C library's answer
-// (sysconf) is no use: on AMD it adds up the caches of all the package's core complexes.
+// The last cache that this process' first core shares, as Linux tells it, else the default. The C library's
+// answer (sysconf) is no use: on AMD it adds up the caches of all the package's core complexes.
 int64_t last_cache_bytes(int64_t otherwise) {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   int64_t kilobytes = 0;

@@ -255,7 +255,7 @@ struct Narrow {
   // Whether it took the block.
   static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                         int64_t cols) {
-    if constexpr (k * e < 16) {
+    if constexpr (k * e < 16 || (k == 3 && e == 8)) {
       if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
       if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
     }
@@ -267,6 +267,9 @@ template <class I, int e>
 void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e>;
   constexpr int kLane = Tile<Lane, e>::kSide;
+  if constexpr (I::kShuffles && e == 8) {
+    if (Narrow<I, e, 3>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+  }
   if (rows < kLane || cols < kLane) {
     if constexpr (I::kShuffles && e < 8) {
       if (Narrow<I, e, 2>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;

@@ -78,7 +78,7 @@ class Prefetcher {
         at_(plan, first) {
     // The machine's own prefetchers follow long pieces and whole blocks.
     const int64_t piece = plan.tile[row_] * element_bytes_;
-    if (piece >= kPage || piece == pitch_) last_ = first;
+    if (piece >= kPage || (piece == pitch_ && piece < kLine)) last_ = first;
   }
 
   // About how many columns are still to be touched in the tiles before `until`.

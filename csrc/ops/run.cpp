@@ -14,6 +14,9 @@
 #include "cpu/run.h"
 #include "ops/tensor_problem.h"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #ifdef TX_WITH_CUDA
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -23,6 +26,10 @@
 
 namespace tx::ops {
 namespace {
+
+// Outputs that allocators take from the system anew each time. Below, memory is used again, and has its
+// pages.
+constexpr size_t kHugePagesFrom = 4 << 20;
 
 void check_forced(Kernel kernel, const std::string& why_not) {
   TORCH_CHECK(why_not.empty(), "kernel '", name(kernel), "' cannot run this problem: ", why_not,
@@ -84,6 +91,21 @@ const Plan& recent_cuda_plan(Problem problem, int device) {
 }
 #endif
 
+// Fresh memory comes from the kernel page by page, and for a large output that takes several times as long as
+// the transpose. Asks for huge pages where they fit whole. Only a hint, and never more than that: where the
+// system has none, or the memory is not its to give, nothing changes.
+void ask_for_huge_pages([[maybe_unused]] const at::Tensor& fresh) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kHugePage = 2 << 20;
+  const auto begin = reinterpret_cast<uintptr_t>(fresh.const_data_ptr());
+  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t last = (begin + fresh.nbytes()) / kHugePage * kHugePage;
+  if (first < last && fresh.nbytes() >= kHugePagesFrom) {
+    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  }
+#endif
+}
+
 [[noreturn]] void no_backend(const at::Device& device) {
   TORCH_CHECK(false, "tx: this build has no kernels for device ", device,
 #ifdef TX_WITH_CUDA
@@ -138,7 +160,9 @@ void run(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, st
 at::Tensor empty_permuted(const at::Tensor& self, at::IntArrayRef dims) {
   at::DimVector sizes(dims.size());
   for (size_t d = 0; d < dims.size(); ++d) sizes[d] = self.size(dims[d]);
-  return at::empty(sizes, self.options().memory_format(at::MemoryFormat::Contiguous));
+  at::Tensor out = at::empty(sizes, self.options().memory_format(at::MemoryFormat::Contiguous));
+  if (out.is_cpu()) ask_for_huge_pages(out);
+  return out;
 }
 
 }  // namespace tx::ops
