@@ -222,7 +222,7 @@ PROVIDERS: dict[str, Provider] = {
     "numpy": Provider(
         "numpy.ascontiguousarray(x.T)", peers.numpy, ("cpu", "cpu call"), may_alias=True, missing=peers.numpy_missing
     ),
-    "hptt": Provider("HPTT's default plan into the same memory; TX_HPTT is the path of its library", _hptt),
+    "hptt": Provider("HPTT's default plan; TX_HPTT is the path of its library", _hptt, computes=True),
     "tx": Provider("torch_transpose.transpose(x)", _tx, ("cuda", "cpu", *CALLS), plan=_tx_plan),
     "tx_into": Provider("torch_transpose.transpose(x, out=out)", _tx_into, ("cpu",), plan=_tx_plan),
 }

@@ -381,6 +381,18 @@ def test_every_case_has_one_main_width_and_models_their_dtype() -> None:
     assert not selection.select("cuda", substring="fp8 weight", dtypes=[torch.uint8])
 
 
+def test_hptt_is_refused_or_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another library, so it is there only where TX_HPTT says so."""
+    path = os.environ.get("TX_HPTT")
+    for case in TINY:
+        w = Workload.of(make_input(case, torch.float32), case.dims)
+        outcome = measure.measure(w, ["hptt"], measure.host_clock, Effort(0.0, 1, 1))["hptt"]
+        assert outcome.status == ("ok" if path else "refused"), outcome.reason
+    monkeypatch.delenv("TX_HPTT", raising=False)
+    outcome = measure.measure(w, ["hptt"], measure.host_clock, Effort(0.0, 1, 1))["hptt"]
+    assert outcome.status == "refused" and "TX_HPTT" in outcome.reason
+
+
 def test_the_baseline_of_a_column_major_input_is_an_alias() -> None:
     w = Workload.of(make_input(TINY[1], torch.float32), (1, 0))
     expected = w.x.t().clone(memory_format=torch.contiguous_format)

@@ -360,7 +360,18 @@ def test_plan_is_a_value() -> None:
     assert plan == _C.plan_cpu(p, 1) and plan != _C.plan_cpu(q, 1) and plan != "a plan"
     text = str(plan)
     assert text == repr(plan)
-    for part in ("cpu", plan.kernel, "element_bytes=4", "[128, 64]", "tile=", "threads=1", "isa="):
+    for part in (
+        "cpu",
+        plan.kernel,
+        "element_bytes=4",
+        "[128, 64]",
+        "tile=",
+        "loops=[0, 1]",
+        "in_tile=[0, 1]",
+        "threads=1",
+        "stores=",
+        "isa=",
+    ):
         assert part in text, (part, text)
     with pytest.raises(AttributeError):
         plan.kernel = "copy"
@@ -395,7 +406,7 @@ def test_explain_is_the_plan_of_the_op(device: str) -> None:
 
 # Inputs whose kernel is beyond doubt: the case, and the kernel on the CPU and on an H200.
 SMALL = (1, 2, 4, 8)
-TILES = "tile staged"  # the CPU's two ways to move tiles: by size, not by shape
+# The CPU's kernel, for a last cache of 32 MiB: one word, or one a width.
 CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "empty", (0, 5), (1, 0)), "none", "none"),
     (Case("choice", "same order", (100, 200), (0, 1)), "copy", "copy"),
@@ -404,26 +415,31 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "one column", (4096, 1), (1, 0)), "copy", "copy"),
     (Case("choice", "Fortran order", (20, 30, 40), (2, 1, 0), layout="reversed"), "copy", "copy"),
     (Case("choice", "heads", (8, 4096, 32, 128), (0, 2, 1, 3)), "rows", "rows"),
-    (Case("choice", "matrix", (8192, 8192), (1, 0)), TILES, "tile"),
-    (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), TILES, "tile"),
-    (Case("choice", "odd pitch", (8191, 8193), (1, 0), SMALL), TILES, "tile_unaligned"),
-    (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), TILES, "tile_unaligned"),
-    (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), TILES, "staged"),
-    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), TILES, "staged"),
-    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), TILES, "staged"),
-    (Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL), TILES, "staged"),
+    (Case("choice", "matrix", (8192, 8192), (1, 0)), "staged", "tile"),
+    (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), "staged", "tile"),
+    (Case("choice", "odd pitch", (8191, 8193), (1, 0), SMALL), "staged", "tile_unaligned"),
+    (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), "staged", "tile_unaligned"),
+    (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "staged"),
+    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "staged"),
+    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "staged"),
+    (Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL), "tile tile staged staged", "staged"),
     (Case("choice", "every other column", (4096, 4096), (1, 0), layout="stepped"), "strided", "staged"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
-    (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), TILES, "tile"),
+    (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), "staged", "tile"),
+    (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile"),
+    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "staged", "tile"),
+    (Case("choice", "few rows within caches", (100_000, 3), (1, 0), SMALL), "tile", "staged"),
 ]
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda c: c[0].name)
 def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     case, cpu, cuda = choice
-    for size in case.itemsizes:
+    kernels = cpu.split() if " " in cpu else [cpu] * len(case.itemsizes)
+    for size, kernel in zip(case.itemsizes, kernels, strict=True):
         p = of_case(case.shape, case.dims, size, case.layout)
-        assert _C.plan_cpu(p, 2).kernel in cpu.split(), (size, _C.plan_cpu(p, 2))
+        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20)
+        assert plan.kernel == kernel, (size, plan)
         if _C.kernels("cuda"):
             assert _C.plan_cuda(p, _C.DeviceFacts()).kernel == cuda, (size, _C.plan_cuda(p, _C.DeviceFacts()))
 

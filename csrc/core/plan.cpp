@@ -4,6 +4,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "core/plan_cpu.h"
+
 namespace tx {
 namespace {
 
@@ -62,7 +64,15 @@ std::string to_string(const Plan& plan) {
   if (plan.backend == Backend::kCuda) {
     s << ", grid=" << plan.grid << ", block=" << plan.block << ", shared_bytes=" << plan.shared_bytes;
   } else {
-    s << ", threads=" << plan.threads << ", stores=" << name(plan.stores) << ", isa=" << plan.isa;
+    // Tiles follow one another in the output's order; within one, the last dim and that of its rows are
+    // walked.
+    s << ", loops=[";
+    for (int d = 0; d < plan.problem.rank; ++d) s << (d ? ", " : "") << d;
+    const int row = plan.problem.rank == 0 ? -1 : tile_row_dim(plan.kernel, plan.problem);
+    s << "], in_tile=[";
+    if (row >= 0) s << row << ", ";
+    if (plan.problem.rank > 0) s << plan.problem.rank - 1;
+    s << "], threads=" << plan.threads << ", stores=" << name(plan.stores) << ", isa=" << plan.isa;
   }
   s << ")";
   return s.str();

@@ -146,8 +146,12 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   if (!why_not_cpu(Kernel::kTile, p).empty()) return Kernel::kStrided;
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
+  // Staging costs some instructions a tile, which a matrix must be worth.
+  constexpr int64_t kTinyMatrixBytes = 256;
   const bool rows_adjoin = row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
-  if (rows_adjoin && cols.extent * p.element_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
+  const int64_t row_bytes = cols.extent * p.element_bytes;
+  if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
+  if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (p.element_bytes < 16 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;

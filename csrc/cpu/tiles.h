@@ -23,12 +23,14 @@ class TileWalk {
       in += start_[d] * p.dims[d].in_stride;
       out += start_[d] * p.dims[d].out_stride;
       tile /= tiles;
+      if (tiles > 1) moving_[moving_count_++] = d;
     }
   }
 
   void next() {
     const Problem& p = plan_.problem;
-    for (int d = p.rank - 1; d >= 0; --d) {
+    for (int m = 0; m < moving_count_; ++m) {
+      const int d = moving_[m];
       const int64_t step = plan_.tile[d];
       if (start_[d] + step < p.dims[d].extent) {
         in += step * p.dims[d].in_stride;
@@ -53,6 +55,8 @@ class TileWalk {
 
   const Plan& plan_;
   int64_t start_[kMaxDims];
+  int moving_[kMaxDims];  // the dims of several tiles, innermost first
+  int moving_count_ = 0;
 };
 
 inline int64_t tile_count(const Plan& plan) {

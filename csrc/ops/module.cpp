@@ -160,8 +160,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("sides_may_overlap", &sides_may_overlap, py::arg("problem"));
   m.def("plan_cuda", &plan_cuda, py::arg("problem"), py::arg("facts"));
   m.def(
-      "plan_cpu", [](const Problem& p, int threads) { return plan_cpu(p, cpu::facts(threads)); },
-      py::arg("problem"), py::arg("threads"));
+      "plan_cpu",
+      [](const Problem& p, int threads, std::optional<int64_t> l3_bytes) {
+        CpuFacts facts = cpu::facts(threads);
+        facts.l3_bytes = l3_bytes.value_or(facts.l3_bytes);
+        return plan_cpu(p, facts);
+      },
+      py::arg("problem"), py::arg("threads"), py::arg("l3_bytes") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"));
   m.def("kernels", &kernels, py::arg("backend"));
