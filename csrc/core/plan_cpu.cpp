@@ -176,7 +176,7 @@ int64_t staged_row_bytes(const Plan& plan) {
   const Problem& p = plan.problem;
   const int64_t part = plan.tile[p.rank - 1] * p.element_bytes;
   const int64_t parts = tile_rows_adjoin(plan) ? plan.tile[p.rank - 2] : 1;
-  return std::max(part * parts, plan.stores == Stores::kStreaming ? kStagedRunBytes : kLine) + kLine;
+  return std::max(part * parts, kStagedRunBytes) + kLine;
 }
 
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
