@@ -125,14 +125,11 @@ def _tx_copy_plan(w: Workload) -> str:
 
 def _hptt(w: Workload) -> Call:
     """HPTT's default plan, in row-major order, with torch's number of threads; its planning is part of the call."""
-    path = os.environ.get("TX_HPTT")
-    if not path:
-        raise RuntimeError("provider hptt needs the path of a built libhptt.so in TX_HPTT")
     names = {torch.float32: "sTensorTranspose", torch.float64: "dTensorTranspose"}
     if w.x.dtype not in names or not w.x.is_contiguous() or w.x.device.type != "cpu":
         raise TypeError("HPTT takes contiguous float32 and float64 on the CPU here")
     real = ctypes.c_float if w.x.dtype == torch.float32 else ctypes.c_double
-    function = getattr(ctypes.CDLL(path), names[w.x.dtype])
+    function = getattr(ctypes.CDLL(os.environ["TX_HPTT"]), names[w.x.dtype])
     function.restype = None
     ints = ctypes.c_int * w.x.dim()
     arguments = (
@@ -222,7 +219,13 @@ PROVIDERS: dict[str, Provider] = {
     "numpy": Provider(
         "numpy.ascontiguousarray(x.T)", peers.numpy, ("cpu", "cpu call"), may_alias=True, missing=peers.numpy_missing
     ),
-    "hptt": Provider("HPTT's default plan; TX_HPTT is the path of its library", _hptt, computes=True),
+    "hptt": Provider(
+        "HPTT's default plan; TX_HPTT is the path of its library",
+        _hptt,
+        ("cpu",),
+        computes=True,
+        missing=lambda: "" if os.environ.get("TX_HPTT") else "TX_HPTT is not set",
+    ),
     "tx": Provider("torch_transpose.transpose(x)", _tx, ("cuda", "cpu", *CALLS), plan=_tx_plan),
     "tx_into": Provider("torch_transpose.transpose(x, out=out)", _tx_into, ("cpu",), plan=_tx_plan),
 }
