@@ -355,6 +355,7 @@ def test_an_absent_library_is_named_with_the_reason(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert program.missing_providers(["cpu"])["numpy"].startswith("ModuleNotFoundError")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setitem(sys.modules, "jax", None)  # it would look for GPUs itself
     for name in ("triton", "geam", "cutensor", "cupy"):
         assert program.missing_providers(["cuda"])[name] == "RuntimeError: it needs a GPU"
 

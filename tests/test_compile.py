@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,8 @@ def test_modes(device: str, mode: str) -> None:
             assert module.linear.weight.grad is not None
             grads.append((between.clone(), last.clone(), module.linear.weight.grad.clone()))
         for got, expected in zip(*grads, strict=True):
-            torch.testing.assert_close(got, expected)  # the neighbours' arithmetic is the compiler's
+            # The neighbours' arithmetic is the compiler's, in an order of its own.
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
     stats = torch._dynamo.utils.counters["stats"]
     assert stats["unique_graphs"] == 1, dict(stats)
 
@@ -139,6 +142,14 @@ def test_export_round_trip(device: str, tmp_path: Path) -> None:
         assert torch.equal(loaded(x), module(x))
 
 
+def shared_standard_library() -> bool:
+    """Whether the compiler that Inductor calls links the libstdc++ of the process, not a second copy of its own."""
+    compiler = os.environ.get("CXX", "g++")
+    found = subprocess.run([compiler, "-print-file-name=libstdc++.so"], capture_output=True, text=True).stdout.strip()
+    return Path(found).is_absolute()
+
+
+@pytest.mark.skipif(not shared_standard_library(), reason="the C++ compiler has only a static libstdc++")
 def test_ahead_of_time_package(device: str, tmp_path: Path) -> None:
     """AOTInductor: a compiled package with a symbolic batch, loaded and run from Python."""
     module = Swap().to(device).eval()

@@ -259,24 +259,27 @@ int gather_conflicts(const Problem& p, const StagedLayout& layout, const int32_t
   const int64_t words = ceil_div(run, per_word);
   int count[32] = {}, most = 0;
   int32_t seen[32];
+  // All of it fits 32 bits: addresses in fast memory, and 32 words.
+  const auto run_words = static_cast<uint32_t>(std::min<int64_t>(words, 32));
   for (int lane = 0; lane < banks; ++lane) {
-    int64_t rest = lane % words * per_word, index = lane / words;
-    int64_t address = 0;
-    for (int i = 0; i < layout.out.chain_count; ++i) {
-      const int d = layout.out.chain[i], extent = repeated_extent(layout, tile, d);
-      address += rest % extent * layout.shared_stride[d];
+    uint32_t rest = lane % run_words * per_word, index = lane / run_words, at_word = 0;
+    for (int i = 0; i < layout.out.chain_count && rest > 0; ++i) {
+      const int d = layout.out.chain[i];
+      const auto extent = static_cast<uint32_t>(repeated_extent(layout, tile, d));
+      at_word += rest % extent * static_cast<uint32_t>(layout.shared_stride[d]);
       rest /= extent;
     }
-    for (int i = 0; i < layout.out.axis_count; ++i) {
-      const int d = layout.out.axes[i], extent = repeated_extent(layout, tile, d);
-      address += index % extent * layout.shared_stride[d];
+    for (int i = 0; i < layout.out.axis_count && index > 0; ++i) {
+      const int d = layout.out.axes[i];
+      const auto extent = static_cast<uint32_t>(repeated_extent(layout, tile, d));
+      at_word += index % extent * static_cast<uint32_t>(layout.shared_stride[d]);
       index /= extent;
     }
-    const auto at = static_cast<int32_t>(address);
+    const auto at = static_cast<int32_t>(at_word);
     seen[lane] = (layout.padded ? staged_padded(at, element) : at) / word;
-    bool again = false;  // a word that another lane reads too costs nothing
-    for (int other = 0; other < lane; ++other) again |= seen[other] == seen[lane];
-    if (!again) most = std::max(most, ++count[seen[lane] % banks]);
+    // A word that another lane reads too costs nothing.
+    if (std::find(seen, seen + lane, seen[lane]) == seen + lane)
+      most = std::max(most, ++count[seen[lane] % banks]);
   }
   return most;
 }
@@ -430,6 +433,7 @@ StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_
   StagedTile best;
   best.why_not = "no tile of it fits the limits of the staged kernel";
   for (const Candidate& c : finalists) {
+    if (best.why_not.empty() && 1 / c.score >= best.time) break;  // nor can any that follows be faster
     const StagedLayout layout = staged_layout(p, c.tile, block);
     const double time = 1 / c.score + cost_weight * staged_cost(p, layout, c.tile);
     if (!best.why_not.empty() || time < best.time) {
