@@ -116,6 +116,34 @@ def jax(w: Workload) -> Call:
     return call
 
 
+# ---- HPTT ----
+
+
+def hptt_missing() -> str:
+    return "" if os.environ.get("TX_HPTT") else "TX_HPTT is not set"
+
+
+def hptt(w: Workload) -> Call:
+    """HPTT's default plan, in row-major order, with torch's number of threads; its planning is part of the call."""
+    names = {torch.float32: "sTensorTranspose", torch.float64: "dTensorTranspose"}
+    if w.x.dtype not in names or not w.x.is_contiguous() or w.x.device.type != "cpu":
+        raise TypeError("HPTT takes contiguous float32 and float64 on the CPU here")
+    real = ctypes.c_float if w.x.dtype == torch.float32 else ctypes.c_double
+    function = getattr(ctypes.CDLL(os.environ["TX_HPTT"]), names[w.x.dtype])
+    function.restype = None
+    ints = ctypes.c_int * w.x.dim()
+    arguments = (
+        *(ints(*w.dims), w.x.dim(), real(1), ctypes.c_void_p(w.x.data_ptr()), ints(*w.x.shape), None, real(0)),
+        *(ctypes.c_void_p(w.out.data_ptr()), None, torch.get_num_threads(), 1),
+    )
+
+    def call() -> torch.Tensor:
+        function(*arguments)
+        return w.out
+
+    return call
+
+
 # ---- cuBLAS ----
 
 GEAM = {

@@ -5,8 +5,6 @@ Those of torch and of this library stand here, those of other libraries in `peer
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -123,27 +121,6 @@ def _tx_copy_plan(w: Workload) -> str:
     return str(torch_transpose.explain(w.flat.view(w.flat.shape[0], -1).t(), 0, 1))
 
 
-def _hptt(w: Workload) -> Call:
-    """HPTT's default plan, in row-major order, with torch's number of threads; its planning is part of the call."""
-    names = {torch.float32: "sTensorTranspose", torch.float64: "dTensorTranspose"}
-    if w.x.dtype not in names or not w.x.is_contiguous() or w.x.device.type != "cpu":
-        raise TypeError("HPTT takes contiguous float32 and float64 on the CPU here")
-    real = ctypes.c_float if w.x.dtype == torch.float32 else ctypes.c_double
-    function = getattr(ctypes.CDLL(os.environ["TX_HPTT"]), names[w.x.dtype])
-    function.restype = None
-    ints = ctypes.c_int * w.x.dim()
-    arguments = (
-        *(ints(*w.dims), w.x.dim(), real(1), ctypes.c_void_p(w.x.data_ptr()), ints(*w.x.shape), None, real(0)),
-        *(ctypes.c_void_p(w.out.data_ptr()), None, torch.get_num_threads(), 1),
-    )
-
-    def call() -> torch.Tensor:
-        function(*arguments)
-        return w.out
-
-    return call
-
-
 @dataclass(frozen=True)
 class Provider:
     about: str
@@ -221,10 +198,10 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "hptt": Provider(
         "HPTT's default plan; TX_HPTT is the path of its library",
-        _hptt,
+        peers.hptt,
         ("cpu",),
         computes=True,
-        missing=lambda: "" if os.environ.get("TX_HPTT") else "TX_HPTT is not set",
+        missing=peers.hptt_missing,
     ),
     "tx": Provider("torch_transpose.transpose(x)", _tx, ("cuda", "cpu", *CALLS), plan=_tx_plan),
     "tx_into": Provider("torch_transpose.transpose(x, out=out)", _tx_into, ("cpu",), plan=_tx_plan),
