@@ -39,7 +39,7 @@ Order output_order(const Problem& p, const int32_t* tile) {
   return order;
 }
 
-// Bytes between neighbours of a run: `step` of the input's, one element of the output's.
+// Bytes between neighbours of a run: input_step() of the input's, one element of the output's.
 int64_t step_of(const Problem& p, int64_t Dim::* stride) {
   return stride == &Dim::in_stride ? input_step(p) : p.element_bytes;
 }
@@ -105,8 +105,8 @@ double score(const Problem& p, const StagedLayout& layout, const int32_t* tile, 
              int64_t wanted) {
   constexpr double kOutCost = 64, kTileCost = 512, kBeyondWanted = 0.95;
   const int in_last = layout.in.chain[layout.in.chain_count - 1];
-  // Where a row is cut, the rest of its last sector and line is fetched again. (Narrow elements have other
-  // worries.)
+  // Where a row is cut, the rest of its last sector and line is fetched again; narrow elements are bound by
+  // instructions before it shows.
   const double in_cost = p.element_bytes >= 8 && tile[in_last] < p.dims[in_last].extent ? 48 : 24;
   const auto in = static_cast<double>(run_bytes(p.element_bytes, layout.in, tile));
   const auto out = static_cast<double>(run_bytes(p.element_bytes, layout.out, tile));
@@ -308,6 +308,9 @@ int64_t input_step(const Problem& p) {
   return least <= kMostStep * p.element_bytes ? least : 0;
 }
 
+namespace {
+
+// Instructions a thread spends on a byte, roughly: what decides between tiles of equally long runs.
 double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
   constexpr double kPiece = 30;  // instructions to find, load and store 16 bytes
   const int64_t runs = staged_run_count(layout, tile);
@@ -318,6 +321,8 @@ double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* 
          static_cast<double>(runs * run);
 }
 
+// The layout of a tile with the cheapest gather that was found. With block > 1, problem and tile count in
+// blocks.
 StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
   StagedLayout layout = staged_sides(p, tile);
   layout.block = block;
@@ -346,6 +351,8 @@ StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
   }
   return best;
 }
+
+}  // namespace
 
 int staged_block(const Problem& p) {
   // Bytes of the rows on either side: below these, the loads and stores of many short runs cost more than

@@ -69,15 +69,8 @@ struct StagedTile {
 // blocks.
 StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most);
 
-// The layout of a tile with the cheapest gather that was found. With block > 1, problem and tile count in
-// blocks.
-StagedLayout staged_layout(const Problem& problem, const int32_t* tile, int block);
-
 // Runs that a tile comes in as, rows of a block counted on their own.
 int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile);
-
-// Instructions a thread spends on a byte, roughly: what decides between blocks and elements.
-double staged_cost(const Problem& problem, const StagedLayout& layout, const int32_t* tile);
 
 // Address in fast memory after padding: every 128 bytes move one word (4 bytes, or an element if wider)
 // along, which spreads power-of-two strides over the banks.
