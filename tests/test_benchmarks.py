@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import BENCH_CASES, Case, make_input
+from records import made_up_record
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
@@ -24,7 +25,6 @@ from benchmarks import __main__ as program  # noqa: E402
 from benchmarks import machine, measure, peers, providers, results, selection, terminal  # noqa: E402
 from benchmarks.measure import Effort  # noqa: E402
 from benchmarks.providers import PROVIDERS, Provider, Workload, swapped  # noqa: E402
-from benchmarks.results import Record  # noqa: E402
 from benchmarks.rows import Table  # noqa: E402
 
 TINY = (
@@ -38,35 +38,6 @@ REQUIRED_FIELDS = {
     *("machine", "torch", "cuda", "commit", "suite", "case", "shape", "dims", "dtype", "itemsize", "provider"),
     *("median_s", "iqr_s", "gbps", "of_copy", "plan"),
 }
-
-
-def record(**values: object) -> Record:
-    """A record of a made-up machine."""
-    base = Record(
-        machine="some-gpu",
-        hardware="Some GPU",
-        device="cuda",
-        torch="2.11.0",
-        cuda="13.0",
-        commit="abc",
-        threads=4,
-        load=0.0,
-        suite="matrix",
-        case="64x64",
-        shape=[64, 64],
-        dims=[1, 0],
-        dtype="float32",
-        itemsize=4,
-        provider="tx",
-        cache="flushed",
-        status="ok",
-        median_s=1e-3,
-        iqr_s=1e-5,
-        repeats=9,
-        gbps=100.0,
-        of_copy=0.5,
-    )
-    return dataclasses.replace(base, **values)  # type: ignore[arg-type]
 
 
 # ---- statistics ----
@@ -96,13 +67,13 @@ def test_repeats_fill_the_budget_within_bounds(round_s: float, expected: int) ->
 
 def test_ceiling_is_the_faster_copy() -> None:
     rates = {"copy": 100.0, "tx_copy": 125.0, "aten": 25.0, "tx": 120.0}
-    found = results.with_ceiling([record(provider=n, gbps=r) for n, r in rates.items()], results.CEILINGS)
+    found = results.with_ceiling([made_up_record(provider=n, gbps=r) for n, r in rates.items()], results.CEILINGS)
     assert {r.provider: r.of_copy for r in found} == {"copy": 0.8, "tx_copy": 1.0, "aten": 0.2, "tx": 0.96}
 
 
 def test_no_ceiling_no_fraction() -> None:
-    refused = record(provider="copy", status="refused", gbps=None, of_copy=None)
-    found = results.with_ceiling([refused, record(of_copy=None)], results.CEILINGS)
+    refused = made_up_record(provider="copy", status="refused", gbps=None, of_copy=None)
+    found = results.with_ceiling([refused, made_up_record(of_copy=None)], results.CEILINGS)
     assert [r.of_copy for r in found] == [None, None]
 
 
@@ -441,16 +412,16 @@ def test_a_host_sample_is_the_mean_of_enough_calls(monkeypatch: pytest.MonkeyPat
 
 def test_a_rerun_replaces_whole_cases_and_keeps_the_others() -> None:
     old = [
-        record(case="a", provider="copy"),
-        record(case="a", provider="compile"),
-        record(case="b", provider="tx"),
-        record(case="a", provider="tx", dtype="uint8"),
-        record(case="a", provider="tx", machine="other"),
+        made_up_record(case="a", provider="copy"),
+        made_up_record(case="a", provider="compile"),
+        made_up_record(case="b", provider="tx"),
+        made_up_record(case="a", provider="tx", dtype="uint8"),
+        made_up_record(case="a", provider="tx", machine="other"),
     ]
     new = [
-        record(case="c"),
-        record(case="a", provider="copy", commit="new"),
-        record(case="a", provider="tx", commit="new"),
+        made_up_record(case="c"),
+        made_up_record(case="a", provider="copy", commit="new"),
+        made_up_record(case="a", provider="tx", commit="new"),
     ]
     assert results.merge(old, new) == [new[1], new[2], old[2], old[3], old[4], new[0]]
     assert results.merge([], new) == [new[0], new[1], new[2]]
@@ -458,7 +429,10 @@ def test_a_rerun_replaces_whole_cases_and_keeps_the_others() -> None:
 
 
 def test_files_round_trip(tmp_path: Path) -> None:
-    written = [record(), record(case="b", status="refused", reason="why", median_s=None, gbps=None, of_copy=None)]
+    written = [
+        made_up_record(),
+        made_up_record(case="b", status="refused", reason="why", median_s=None, gbps=None, of_copy=None),
+    ]
     path = tmp_path / "new folder" / "some-gpu.jsonl"
     results.save(path, written)
     assert results.load(path) == written
@@ -472,21 +446,21 @@ def test_files_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["{", "{}", "[]", "3"])
 def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    results.save(path, [record()])
+    results.save(path, [made_up_record()])
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ValueError, match=r"x\.jsonl, line 2: every line must be"):
         results.load(path)
 
 
 def test_compare_wants_more_than_threshold_and_noise() -> None:
-    old = [record(case=c, of_copy=0.8) for c in "abcde"]
+    old = [made_up_record(case=c, of_copy=0.8) for c in "abcde"]
     new = [
-        record(case="a", of_copy=0.79),
-        record(case="b", of_copy=0.6),
-        record(case="c", of_copy=0.6, iqr_s=1e-3),  # as noisy as it is long
-        record(case="d", of_copy=None, median_s=None, status="refused"),
-        record(case="new"),
-        record(case="e", of_copy=0.9),
+        made_up_record(case="a", of_copy=0.79),
+        made_up_record(case="b", of_copy=0.6),
+        made_up_record(case="c", of_copy=0.6, iqr_s=1e-3),  # as noisy as it is long
+        made_up_record(case="d", of_copy=None, median_s=None, status="refused"),
+        made_up_record(case="new"),
+        made_up_record(case="e", of_copy=0.9),
     ]
     changes = results.compare(old, new, threshold=0.1)
     assert [(c.case, c.slower) for c in changes] == [("b", True), ("c", False), ("a", False), ("e", False)]

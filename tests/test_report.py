@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from records import made_up_record
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
@@ -19,31 +20,9 @@ MARKS = "".join(f"## {name}\n{report.mark(name, 'begin')}\nold\n{report.mark(nam
 
 
 def record(provider: str, seconds: float | None, of_copy: float | None, **values: object) -> Record:
-    base = Record(
-        machine="some-gpu",
-        hardware="Some GPU",
-        device="cuda",
-        torch="2.11.0",
-        cuda="13.0",
-        commit="abc",
-        threads=2,
-        load=0.0,
-        suite="matrix",
-        case="64x64",
-        shape=[64, 64],
-        dims=[1, 0],
-        dtype="float32",
-        itemsize=4,
-        provider=provider,
-        cache="flushed",
-        status="ok",
-        median_s=seconds,
-        iqr_s=0.0,
-        repeats=9,
-        gbps=None if seconds is None else 1.0 / seconds,
-        of_copy=of_copy,
-    )
-    return dataclasses.replace(base, **values)  # type: ignore[arg-type]
+    speed = None if seconds is None else 1.0 / seconds
+    timed = {"median_s": seconds, "iqr_s": 0.0, "gbps": speed, "of_copy": of_copy}
+    return made_up_record(**{"provider": provider, **timed, **values})
 
 
 def case(**values: object) -> list[Record]:
