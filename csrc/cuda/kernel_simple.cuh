@@ -8,30 +8,60 @@ namespace tx::cuda {
 
 inline constexpr int kSimpleThreads = 256;
 
+// Bytes [0, 16) at `from` as a vector, cut from the aligned words that hold them; words outside [low, high)
+// are not read.
+__device__ __forceinline__ uint4 cut_vector(const uint8_t* from, int low, int high) {
+  const auto skew = static_cast<int>(reinterpret_cast<uintptr_t>(from) & 3);
+  const auto* words = reinterpret_cast<const uint32_t*>(from - skew);
+  uint32_t w[5];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) w[i] = 4 * i - skew + 4 > low && 4 * i - skew < high ? words[i] : 0;
+  return make_uint4(__funnelshift_r(w[0], w[1], 8 * skew), __funnelshift_r(w[1], w[2], 8 * skew),
+                    __funnelshift_r(w[2], w[3], 8 * skew), __funnelshift_r(w[3], w[4], 8 * skew));
+}
+
+// The first `count` < 16 bytes of a vector to the aligned 16 bytes at `to`: the powers of two that make up
+// the count, the largest first.
+__device__ __forceinline__ void store_first(uint8_t* to, uint4 v, int count) {
+  if (count & 8) *reinterpret_cast<uint2*>(to) = make_uint2(v.x, v.y), v.x = v.z, v.y = v.w, to += 8;
+  if (count & 4) *reinterpret_cast<uint32_t*>(to) = v.x, v.x = v.y, to += 4;
+  if (count & 2) *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(v.x), v.x >>= 16, to += 2;
+  if (count & 1) *to = static_cast<uint8_t>(v.x);
+}
+
+// The last `count` < 16 bytes, likewise, from the end.
+__device__ __forceinline__ void store_last(uint8_t* to, uint4 v, int count) {
+  to += kVector;
+  if (count & 8) to -= 8, *reinterpret_cast<uint2*>(to) = make_uint2(v.z, v.w), v.w = v.y, v.z = v.x;
+  if (count & 4) to -= 4, *reinterpret_cast<uint32_t*>(to) = v.w, v.w = v.z;
+  if (count & 2) to -= 2, *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(v.w >> 16), v.w <<= 16;
+  if (count & 1) to -= 1, *to = static_cast<uint8_t>(v.w >> 24);
+}
+
 // Vector `index` of the aligned 16-byte vectors that cover a run of `bytes` at `out`, from `in` at any
-// address. Vector 0 holds the first byte. Where the two sides are not congruent modulo 16 a vector is cut
-// from the five aligned words that hold it; ends shorter than a vector go by bytes.
+// address. Vector 0 holds the first byte.
 __device__ __forceinline__ void copy_vector(const uint8_t* in, uint8_t* out, int64_t bytes, int64_t index) {
   const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(out) & (kVector - 1));
   const int64_t at = index * kVector + (head ? head - kVector : 0);
   if (at >= bytes) return;
+  const uint8_t* from = in + at;
   if (at >= 0 && at + kVector <= bytes) {
-    const uint8_t* from = in + at;
-    const auto residue = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) & (kVector - 1));
-    uint4 v;
-    if (residue == 0) {
-      v = *reinterpret_cast<const uint4*>(from);
-    } else {
-      const uint32_t shift = 8 * (residue & 3);
-      const auto* words = reinterpret_cast<const uint32_t*>(from - (residue & 3));
-      const uint32_t w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3], w4 = shift ? words[4] : 0;
-      v = make_uint4(__funnelshift_r(w0, w1, shift), __funnelshift_r(w1, w2, shift),
-                     __funnelshift_r(w2, w3, shift), __funnelshift_r(w3, w4, shift));
-    }
-    *reinterpret_cast<uint4*>(out + at) = v;
+    const bool aligned = (reinterpret_cast<uintptr_t>(from) & (kVector - 1)) == 0;
+    *reinterpret_cast<uint4*>(out + at) =
+        aligned ? *reinterpret_cast<const uint4*>(from) : cut_vector(from, 0, kVector);
+    return;
+  }
+  const int low = at < 0 ? static_cast<int>(-at) : 0;
+  const int high = static_cast<int>(min(bytes - at, int64_t{kVector}));
+  if (low > 0 && high < kVector) {  // the whole run
+    for (int b = low; b < high; ++b) out[at + b] = from[b];
+    return;
+  }
+  const uint4 v = cut_vector(from, low, high);
+  if (low > 0) {
+    store_last(out + at, v, kVector - low);
   } else {
-    const int64_t end = min(at + kVector, bytes);
-    for (int64_t b = max(at, int64_t{0}); b < end; ++b) out[b] = in[b];
+    store_first(out + at, v, high);
   }
 }
 
