@@ -58,12 +58,17 @@ struct TileChoice {
 // faster on large problems.
 TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
+  constexpr int kNarrow = 64;             // bytes
+  constexpr double kSmallTileRate = 0.8;  // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
   TileChoice best;
   double best_score = 0;
   for (int v = 0; v < static_cast<int>(std::size(kTileVariants)); ++v) {
     const TileVariant& t = kTileVariants[v];
     if (t.element_bytes != p.element_bytes) continue;
     const int64_t rows = t.out_bytes / t.element_bytes, cols = t.in_bytes / t.element_bytes;
+    // A narrow variant is for matrices as narrow as it: elsewhere its short rows cost more than they fill.
+    if (t.in_bytes < kNarrow && p.dims[col_dim].extent > cols) continue;
+    if (t.out_bytes < kNarrow && p.dims[last(p)].extent > rows) continue;
     const double full = filled(p.dims[last(p)].extent, rows) * filled(p.dims[col_dim].extent, cols);
     int64_t blocks = ceil_div(p.dims[last(p)].extent, rows) * ceil_div(p.dims[col_dim].extent, cols);
     for (int d = 0; d < p.rank; ++d) {
@@ -71,7 +76,8 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
     }
     // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
     const double area = p.element_bytes == kVector ? 1 : full;
-    const double score = area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
+    const double rate = t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate : 1;
+    const double score = rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
     if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full}, best_score = score;
   }
   return best;
@@ -153,7 +159,7 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   plan.tile[col_dim] = t.in_bytes / t.element_bytes;
   plan.grid = tile_count(p, plan.tile);
   plan.block = t.threads;
-  plan.shared_bytes = t.in_bytes / t.element_bytes * t.out_bytes;
+  plan.shared_bytes = tile_shared_bytes(t.element_bytes, t.in_bytes, t.out_bytes);
   return needs_few_outer_dims(p, 2);
 }
 
@@ -185,14 +191,15 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   return needs_few_outer_dims(p, 2);
 }
 
-WhyNot fill_staged(Plan& plan) {
+WhyNot fill_staged(Plan& plan, const DeviceFacts& facts) {
   if (!output_is_dense(plan.problem)) return kNeedsDenseOutput;
   if (input_step(plan.problem) == 0)
     return "it needs a dim whose neighbours are at most 4 elements apart in the input";
   StagedTile best;
   for (int block = staged_block(plan.problem);; block = 1) {
     const StagedTile tile =
-        choose_staged_tile(staged_blocks(plan.problem, block), block, kStagedTileBytes, kStagedTileBytesMost);
+        choose_staged_tile(staged_blocks(plan.problem, block), block, kStagedTileBytes, kStagedTileBytesMost,
+                           {facts.shared_per_block, facts.shared_per_sm, facts.sm_count});
     if (best.time == 0 || (tile.why_not.empty() && tile.time < best.time)) best = tile;
     if (block == 1) break;
   }
@@ -240,7 +247,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
       case Kernel::kTileUnaligned:
         return fill_unaligned(plan, facts);
       case Kernel::kStaged:
-        return fill_staged(plan);
+        return fill_staged(plan, facts);
       case Kernel::kStrided:
         return fill_strided(plan);
       case Kernel::kNone:

@@ -2,6 +2,7 @@
 #include "core/staged_tile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -204,14 +205,15 @@ int64_t repeated_run(const Problem& p, const StagedLayout& layout, const int32_t
 // Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several
 // words, and a warp's store that straddles lines of the output as much as two.
 double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile, int conflicts) {
-  constexpr double kFind = 40, kWord = 6, kElement = 3, kStraddle = 4;
+  constexpr double kFind = 60, kFindElement = 30, kWord = 3, kElement = 3, kStraddle = 8;
   const double per_word = std::max(1.0, 4.0 / static_cast<double>(p.element_bytes));
   const int64_t repeats = ceil_div(tile[layout.repeat_dim], layout.repeat_step);
   const int64_t rounds = ceil_div(gather_slots(p, layout, tile), kStagedThreads);
   const bool straddles = repeated_run(p, layout, tile) % kLine != 0;
   const double word = (kWord + kElement * per_word * conflicts + (straddles ? kStraddle : 0)) *
                       static_cast<double>(layout.block);
-  return static_cast<double>(rounds) * (kFind + static_cast<double>(repeats) * word);
+  return static_cast<double>(rounds) *
+         (kFind + kFindElement * per_word + static_cast<double>(repeats) * word);
 }
 
 // Sets the repeat with the least cost, or none (a legal one always exists: the whole of the run's last dim).
@@ -321,6 +323,25 @@ double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* 
          static_cast<double>(runs * run);
 }
 
+int64_t shared_with_table(const StagedLayout& layout, const int32_t* tile) {
+  return layout.shared_bytes + staged_run_count(layout, tile) * kStagedRunEntryBytes;
+}
+
+// What is lost in the last round of blocks that a device runs at once, as a factor of the time.
+double last_round(const Problem& p, const StagedLayout& layout, const int32_t* tile,
+                  const FastMemory& memory) {
+  // One H200, 47 cases x 5 widths: 0, .3, .6 and 1. 2-byte elements gain as much as they lose.
+  const double felt = p.element_bytes == 2 ? 0 : 0.3;
+  constexpr int64_t kReserved = 1024;     // bytes of shared memory that a block takes beside its own
+  constexpr int64_t kRegisterBlocks = 6;  // of 256 threads and 40 registers on an SM
+  int64_t blocks = 1;
+  for (int d = 0; d < p.rank; ++d) blocks *= ceil_div(p.dims[d].extent, tile[d]);
+  const int64_t shared = shared_with_table(layout, tile) + kReserved;
+  const int64_t at_once = std::clamp<int64_t>(memory.per_sm / shared, 1, kRegisterBlocks) * memory.sm_count;
+  const double rounds = static_cast<double>(blocks) / static_cast<double>(at_once);
+  return 1 + felt * (std::ceil(rounds) / rounds - 1);
+}
+
 // The layout of a tile with the cheapest gather that was found. With block > 1, problem and tile count in
 // blocks.
 StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
@@ -385,7 +406,8 @@ Problem staged_blocks(const Problem& problem, int block) {
   return p;
 }
 
-StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_t bytes_most) {
+StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_t bytes_most,
+                              const FastMemory& memory) {
   bytes /= block;  // as many rows as a block has share a row of words
   bytes_most /= block;
   const Order in = input_order(p, nullptr), out = output_order(p, nullptr);
@@ -417,7 +439,10 @@ StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_
     if (!layout.fits || layout.in.axis_count + (block > 1) > kMaxStagedAxes) return true;
     layout.block = block;
     place(p, tile, 0, layout);
-    if (!layout.fits || layout.shared_bytes > bytes_most * block * 5 / 4) return true;
+    if (!layout.fits || layout.shared_bytes > bytes_most * block * 5 / 4 ||
+        shared_with_table(layout, tile) > memory.per_block) {
+      return true;
+    }
     next.score = score(p, layout, tile, volume, bytes);
     for (const Candidate& c : finalists) {
       if (std::equal(tile, tile + p.rank, c.tile)) return true;
@@ -442,7 +467,8 @@ StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_
   for (const Candidate& c : finalists) {
     if (best.why_not.empty() && 1 / c.score >= best.time) break;  // nor can any that follows be faster
     const StagedLayout layout = staged_layout(p, c.tile, block);
-    const double time = 1 / c.score + cost_weight * staged_cost(p, layout, c.tile);
+    const double time =
+        (1 / c.score + cost_weight * staged_cost(p, layout, c.tile)) * last_round(p, layout, c.tile, memory);
     if (!best.why_not.empty() || time < best.time) {
       best.time = time;
       best.layout = layout;

@@ -64,10 +64,18 @@ struct StagedTile {
   std::string why_not;  // the rule that no tile can satisfy; empty if there is a tile
 };
 
+// Shared memory in bytes, and the SMs that have it.
+struct FastMemory {
+  int64_t per_block;
+  int64_t per_sm;
+  int64_t sm_count;
+};
+
 // A tile whose runs are long on both sides and whose bytes are near `bytes` and never beyond `bytes_most`.
-// Precondition: normalised, a dense dim in the output, an input_step(). With block > 1, the problem counts in
-// blocks.
-StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most);
+// `memory` is what a device has for it. Precondition: normalised, a dense dim in the output, an input_step().
+// With block > 1, the problem counts in blocks.
+StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most,
+                              const FastMemory& memory);
 
 // Runs that a tile comes in as, rows of a block counted on their own.
 int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile);

@@ -14,6 +14,12 @@
 
 namespace tx {
 
+// Shared memory of a tile of the aligned kernel: output rows of less than a line have one unused after every
+// 16 bytes of an input row.
+constexpr int tile_shared_bytes(int element_bytes, int in_bytes, int out_bytes) {
+  return (in_bytes / element_bytes + (out_bytes < 128 ? in_bytes / 16 : 0)) * out_bytes;
+}
+
 // One compiled variant of the aligned tile kernel: the tile's piece of an input row and of an output row in
 // bytes, threads a block, and the blocks an SM that registers are limited for.
 struct TileVariant {
@@ -31,8 +37,17 @@ struct TileVariant {
 inline constexpr TileVariant kTileVariants[] = {
     {1, 256, 256, 512, 1, false},  // .956 .923 1.000 .961
     {1, 128, 128, 64, 6, false},   //
+    {1, 64, 64, 32, 16, false},    // 1024^2 .82 (128 x 128: .74), 4096 x 64 x 64 .99 (staged: .69)
+    {1, 32, 1024, 256, 3, false},  // 1M x 32
+    {1, 1024, 32, 256, 3, false},  // 32 x 1M
+    {1, 16, 2048, 256, 3, false},  // 2M x 16 .84 (staged: .77)
+    {1, 2048, 16, 256, 3, false},  // 16 x 2M .95 (staged: .72)
     {2, 256, 256, 256, 3, false},  // .959 .964 .922 .962
     {2, 128, 128, 64, 12, false},  //
+    {2, 64, 128, 32, 16, false},   // 1M x 32
+    {2, 128, 64, 32, 16, false},   // 32 x 1M .92 (staged: .85)
+    {2, 32, 1024, 128, 6, false},  // 2M x 16 .90 (staged: .87)
+    {2, 1024, 32, 128, 6, false},  // 16 x 2M .95 (staged: .85)
     {4, 256, 256, 256, 3, false},  // .963 .964 .950 .964
     {4, 128, 128, 64, 12, false},  //
     {8, 256, 256, 256, 4, true},   // .947 .976 .950 .975
@@ -66,7 +81,7 @@ constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
 
 // One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py).
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
-    {1, 16, 256, 16, 16, 3, 2},  // .778 .697 .708 .680
+    {1, 16, 256, 16, 16, 2, 4},  // .832 .733 .734 .731
     {2, 32, 320, 32, 16, 2, 4},  // .888 .832 .845 .823
     {4, 32, 256, 32, 16, 4, 4},  // .944 .930 .929 .911
     {8, 32, 480, 32, 12, 5, 4},  // .938 .951 .942 .944

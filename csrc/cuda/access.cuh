@@ -65,6 +65,54 @@ __device__ __forceinline__ void store_past_l1(uint8_t* p, uint32_t v) {
   asm volatile("st.global.L1::no_allocate.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+// Ordinary stores to what the compiler cannot see is global memory.
+__device__ __forceinline__ void store_global(uint8_t* p, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ void store_global(uint8_t* p, uint2 v) {
+  asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_global(uint8_t* p, uint32_t v) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+// Shared memory by 32-bit address: the compiler would add up base and offset of a pointer in every access.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// The word of kBytes at `from`. In order with other loads of this kind: what can be in flight together is
+// read together.
+template <int kBytes>
+__device__ __forceinline__ Word<kBytes> load_shared(uint32_t from) {
+  if constexpr (kBytes == 16) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from));
+    return v;
+  } else if constexpr (kBytes == 8) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from));
+    return v;
+  } else {
+    uint32_t v;
+    if constexpr (kBytes == 4) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
+    if constexpr (kBytes == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(from));
+    if constexpr (kBytes == 1) asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from));
+    return static_cast<Word<kBytes>>(v);
+  }
+}
+
+template <int kBytes>
+__device__ __forceinline__ void store_shared(uint32_t to, Word<kBytes> v) {
+  *static_cast<Word<kBytes>*>(__cvta_shared_to_generic(to)) = v;
+}
+
+// Computes `v` here, once: the compiler would rather compute it again in every branch that uses it.
+__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
+
 // Transposes a square block of 2- or 1-byte elements, one row a word.
 __device__ __forceinline__ void transpose_words(uint32_t (&w)[2]) {
   const uint32_t a = w[0], b = w[1];
@@ -78,6 +126,14 @@ __device__ __forceinline__ void transpose_words(uint32_t (&w)[4]) {
   w[1] = __byte_perm(ab_low, cd_low, 0x7632);
   w[2] = __byte_perm(ab_high, cd_high, 0x5410);
   w[3] = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
+// A word of narrower elements, one a register.
+__device__ __forceinline__ uint32_t pack_word(const uint32_t (&v)[2]) {
+  return __byte_perm(v[0], v[1], 0x5410);
+}
+__device__ __forceinline__ uint32_t pack_word(const uint32_t (&v)[4]) {
+  return __byte_perm(__byte_perm(v[0], v[1], 0x0040), __byte_perm(v[2], v[3], 0x0040), 0x5410);
 }
 
 // Transposes a block of rows x V elements held one row a vector, V = 16 / kElement: afterwards column[j]

@@ -17,11 +17,14 @@
 //            pattern comes again, shifted by constants in both memories. Words that stick out of a run go by
 //            elements.
 //
-// Bound by DRAM from 4 bytes up, by instructions below (H200: 15 to 30 an element at 1 byte, where a copy's
-// time has room for 16; DRAM at 25 to 50 %). Tried for 1 and 2 bytes, and slower: blocks at any alignment, by
-// funnel shifts along rows and a shuffle between lanes (.1 to .2 better on 12 of 30 permutations at 1 byte,
-// as much worse on the others); cp.async, whose shared address needs three instructions more than a store.
+// Bound by DRAM from 4 bytes up, by instructions and their latency below (H200: 10 to 27 an element at 1
+// byte, where a copy's time has room for 14; DRAM at 22 to 40 %). Tried for 1 and 2 bytes, and slower: blocks
+// at any alignment, by funnel shifts along rows and a shuffle between lanes (.1 to .2 better on 12 of 30
+// permutations at 1 byte, as much worse on the others); cp.async, whose shared address needs three
+// instructions more than a store.
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/access.cuh"
 #include "cuda/params.h"
@@ -67,10 +70,10 @@ struct StagedOrigin {
   }
 };
 
-// Brings the tile's runs into `data`. `table` has room for all of them.
+// Brings the tile's runs into shared memory at `data`. `table` has room for all of them.
 template <int E>
 __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOrigin& tile, StagedRun* table,
-                                           uint8_t* data) {
+                                           uint32_t data) {
   const int run_bytes = p.in_prefix_bytes * tile.limit(p.in_last_cut, p.in_last) - p.in_slack_bytes;
 #pragma unroll 1
   for (int i = threadIdx.x; i < p.in_run_count; i += kStagedThreads) {
@@ -108,23 +111,23 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
     if (p.vectors) {
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {
-        if (to[b] >= 0) *reinterpret_cast<uint4*>(data + to[b]) = v[b];
+        if (to[b] >= 0) store_shared<16>(data + to[b], v[b]);
       }
     } else {
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {
         if (to[b] < 0) continue;
-        uint8_t* at = data + (p.padded ? staged_padded(to[b], E) : to[b]);
+        const uint32_t at = data + (p.padded ? staged_padded(to[b], E) : to[b]);
         if constexpr (E == 16) {
-          *reinterpret_cast<uint4*>(at) = v[b];
+          store_shared<16>(at, v[b]);
         } else if constexpr (E == 8) {
-          reinterpret_cast<uint2*>(at)[0] = make_uint2(v[b].x, v[b].y);
-          reinterpret_cast<uint2*>(at)[1] = make_uint2(v[b].z, v[b].w);
+          store_shared<8>(at, make_uint2(v[b].x, v[b].y));
+          store_shared<8>(at + 8, make_uint2(v[b].z, v[b].w));
         } else {
-          reinterpret_cast<uint32_t*>(at)[0] = v[b].x;
-          reinterpret_cast<uint32_t*>(at)[1] = v[b].y;
-          reinterpret_cast<uint32_t*>(at)[2] = v[b].z;
-          reinterpret_cast<uint32_t*>(at)[3] = v[b].w;
+          store_shared<4>(at, v[b].x);
+          store_shared<4>(at + 4, v[b].y);
+          store_shared<4>(at + 8, v[b].z);
+          store_shared<4>(at + 12, v[b].w);
         }
       }
     }
@@ -132,18 +135,61 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
   __syncthreads();
 }
 
+// Shared addresses of the elements [first, first + kPerWord) of a run that begins at `base`. An element
+// before the run's begin is the one of the repeat before.
+template <int E, int kChain, int kPerWord>
+__device__ __forceinline__ void find_elements(const StagedParams& p, uint32_t data, int base, int first,
+                                              uint32_t (&from)[kPerWord]) {
+  bool before = kPerWord > 1 && first < 0;
+  auto rest = static_cast<uint32_t>(before ? max(first + p.repeat_elements, 0) : first);
+  int at = base;
+  int index[kChain];
+#pragma unroll
+  for (int d = 0; d < kChain; ++d) {
+    if (d + 1 < kChain) {
+      const QuotRem c = p.chain[d].extent.divmod(rest);
+      index[d] = static_cast<int>(c.rem);
+      rest = c.quot;
+    } else {
+      index[d] = static_cast<int>(rest);
+    }
+    at += index[d] * p.chain[d].shared_stride;
+  }
+#pragma unroll
+  for (int e = 0; e < kPerWord; ++e) {
+    from[e] = data + (p.padded ? staged_padded(at, E) : at) - (before ? p.repeat_shared : 0);
+    pin(from[e]);
+    if (e + 1 == kPerWord) break;
+    // The next element: one further along the first dim, with a carry.
+    bool carry = true;
+#pragma unroll
+    for (int d = 0; d < kChain; ++d) {
+      const auto extent = static_cast<int>(p.chain[d].extent.divisor);
+      if (carry) ++index[d], at += p.chain[d].shared_stride;
+      carry = carry && d + 1 < kChain && index[d] == extent;
+      if (carry) index[d] = 0, at -= extent * p.chain[d].shared_stride;
+    }
+    if (first + e + 1 == 0) {
+      before = false;
+      at = base;
+#pragma unroll
+      for (int d = 0; d < kChain; ++d) index[d] = 0;
+    }
+  }
+}
+
 // kBlock > 1: the words of narrower elements, in square blocks of kBlock; E is then 4.
 template <int E, int kChain, int kBlock>
 __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_constant__ StagedParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  using Element = Word<E>;
   const StagedOrigin tile(p);
   const int residue = tile.residue();
-  uint8_t* const shared = memory + p.in_run_count * sizeof(StagedRun);
-  stage_runs<E>(p, tile, reinterpret_cast<StagedRun*>(memory), shared);
+  const uint32_t data = shared_address(memory) + p.in_run_count * static_cast<uint32_t>(sizeof(StagedRun));
+  stage_runs<E>(p, tile, reinterpret_cast<StagedRun*>(memory), data);
 
   constexpr int kWord = staged_word(E);
   constexpr int kPerWord = kWord / E;
+  using Register = Word<kWord>;  // what an element is loaded to
   const int run_elements = p.out_prefix * tile.limit(p.out_last_cut, p.out_last);
   const int slots = p.out_run_count * p.out_words.divisor;
   for (int slot = threadIdx.x; slot < slots; slot += kStagedThreads) {
@@ -172,80 +218,79 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     const int lead = kPerWord == 1 ? 0 : static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kWord - 1)) / E;
     const int first = static_cast<int>(word.rem) * kPerWord - lead;
     to += first * E;
-    int from[kPerWord];
-#pragma unroll
-    for (int e = 0; e < kPerWord; ++e) {
-      const bool before = kPerWord > 1 && first + e < 0;
-      auto rest = static_cast<uint32_t>(max(before ? first + e + p.repeat_elements : first + e, 0));
-      int at = base;
-#pragma unroll
-      for (int d = 0; d < kChain; ++d) {
-        if (d + 1 < kChain) {
-          const QuotRem c = p.chain[d].extent.divmod(rest);
-          at += static_cast<int>(c.rem) * p.chain[d].shared_stride;
-          rest = c.quot;
-        } else {
-          at += static_cast<int>(rest) * p.chain[d].shared_stride;
-        }
-      }
-      from[e] = (p.padded ? staged_padded(at, E) : at) - (before ? p.repeat_shared : 0);
-    }
-    // Repeats [begin, end) hold the whole word.
+    uint32_t from[kPerWord];
+    find_elements<E, kChain>(p, data, base, first, from);
+    // Repeats [begin, end) of the run hold the whole word; every repeat of an axis holds the same part of it.
     int begin = 0, end = repeats;
+    // A bit for each element that lies in the run.
+    const auto elements_inside = [&](int index) {
+      uint32_t bits = 0;
+#pragma unroll
+      for (int e = 0; e < kPerWord; ++e) {
+        if (index + e >= 0 && index + e < run_elements) bits |= 1u << e;
+      }
+      return bits;
+    };
+    const auto store_part = [&](uint8_t* at, uint32_t bits, uint32_t shift) {
+#pragma unroll
+      for (int e = 0; e < kPerWord; ++e) {
+        if (bits >> e & 1) reinterpret_cast<Word<E>*>(at)[e] = load_shared<E>(from[e] + shift);
+      }
+    };
     if (p.repeat_axis < 0) {
       begin = first < 0 ? 1 : 0;
       const int room = run_elements - kPerWord - first;
       end = room < 0 ? 0 : room / p.repeat_elements + 1;
-    } else if (first < 0 || first + kPerWord > run_elements) {
-      end = 0;
-    }
-    if constexpr (kPerWord > 1) {
-      // Words that stick out of the run go element by element.
-      const auto store_part = [&](int repeat) {
-#pragma unroll
-        for (int e = 0; e < kPerWord; ++e) {
-          const int index = first + e + repeat * p.repeat_elements;
-          if (index >= 0 && index < run_elements) {
-            reinterpret_cast<Element*>(to + repeat * p.repeat_out)[e] =
-                *reinterpret_cast<const Element*>(shared + from[e] + repeat * p.repeat_shared);
-          }
+      if constexpr (kPerWord > 1) {
+        if (begin > 0) store_part(to, elements_inside(first), 0);
+        const int left = first + end * p.repeat_elements;
+        if (end >= begin && left < run_elements) {
+          store_part(to + end * p.repeat_out, elements_inside(left), end * p.repeat_shared);
         }
-      };
-      if (p.repeat_axis < 0) {
-        if (begin > 0) store_part(0);
-        if (end >= begin) store_part(end);
-      } else if (end == 0) {
-        for (int r = 0; r < repeats; ++r) store_part(r);
       }
+    } else if (first < 0 || first + kPerWord > run_elements) {
+      const uint32_t part = elements_inside(first);
+      for (int i = 0; i < repeats && part != 0; ++i)
+        store_part(to + i * p.repeat_out, part, i * p.repeat_shared);
+      end = 0;
     }
     to += begin * p.repeat_out;
 #pragma unroll
     for (int e = 0; e < kPerWord; ++e) from[e] += begin * p.repeat_shared;
-#pragma unroll 4
-    for (int r = begin; r < end; ++r) {
-      if constexpr (kBlock > 1) {
-        uint32_t w[kBlock];
+    // Several repeats at once, so that their loads are in flight together.
+    constexpr int kAtOnce = kBlock > 1 ? 4 / kBlock : 4;
+    const auto move = [&](auto count) {
+      constexpr int kCount = decltype(count)::value;
+      constexpr int kLoads = kBlock > 1 ? kBlock : kPerWord;
+      Register v[kCount][kLoads];
 #pragma unroll
-        for (int m = 0; m < kBlock; ++m) {
-          w[m] = *reinterpret_cast<const uint32_t*>(shared + from[0] + m * p.block_shared);
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int e = 0; e < kLoads; ++e) {
+          v[i][e] = load_shared<E>(kBlock > 1 ? from[0] + e * p.block_shared : from[e]);
         }
-        transpose_words(w);
 #pragma unroll
-        for (int m = 0; m < kBlock; ++m) *reinterpret_cast<uint32_t*>(to + m * p.block_out) = w[m];
-      } else if constexpr (kPerWord == 1) {
-        *reinterpret_cast<Element*>(to) = *reinterpret_cast<const Element*>(shared + from[0]);
-      } else {
-        uint32_t packed = *reinterpret_cast<const Element*>(shared + from[0]);
-#pragma unroll
-        for (int e = 1; e < kPerWord; ++e) {
-          packed |= static_cast<uint32_t>(*reinterpret_cast<const Element*>(shared + from[e])) << (8 * E * e);
-        }
-        *reinterpret_cast<uint32_t*>(to) = packed;
+        for (int e = 0; e < kPerWord; ++e) from[e] += p.repeat_shared;
       }
-      to += p.repeat_out;
 #pragma unroll
-      for (int e = 0; e < kPerWord; ++e) from[e] += p.repeat_shared;
-    }
+      for (int i = 0; i < kCount; ++i) {
+        if constexpr (kBlock > 1) {
+          transpose_words(v[i]);
+#pragma unroll
+          for (int m = 0; m < kBlock; ++m) store_global(to + m * p.block_out, v[i][m]);
+        } else if constexpr (kPerWord == 1) {
+          store_global(to, v[i][0]);
+        } else {
+          store_global(to, pack_word(v[i]));
+        }
+        to += p.repeat_out;
+      }
+    };
+    int r = begin;
+#pragma unroll 1
+    for (; r + kAtOnce <= end; r += kAtOnce) move(std::integral_constant<int, kAtOnce>());
+#pragma unroll 1
+    for (; r < end; ++r) move(std::integral_constant<int, 1>());
   }
 }
 

@@ -1,18 +1,20 @@
 // Aligned 2-D tiles: every address, pitch and extent a multiple of 16 bytes. Both sides move 16 bytes a
 // thread.
 //
-//   load      a thread reads a block of rows x 16 bytes, lanes along the input row
+//   load      a thread reads a block of rows x 16 bytes, lanes along the input row, or down the output row
+//             where that is less than a line
 //   transpose in registers: what it then holds is one column of the block for each of V output rows (V = 16 /
 //             element bytes), 16 bytes each (8 for 1-byte elements, whose blocks have 8 rows)
-//   stage     columns go to shared memory, output row by output row; a column's place in its row is XORed
-//   with its
-//             block's number along the input row, so that neither side meets a bank conflict: in any 8 lanes
-//             (the unit in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
+//   stage     columns go to shared memory, output row by output row. Where an output row fills the banks, a
+//             column's place in it is XORed with its block's number along the input row; where it does not,
+//             an unused row follows every V. So neither side meets a bank conflict: in any 8 lanes (the unit
+//             in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
 //   store     lanes along the output row
 //
 // Blocks are numbered along output rows first: the blocks that run together then write whole DRAM pages.
 #pragma once
 
+#include "core/tuning_cuda.h"
 #include "cuda/access.cuh"
 #include "cuda/params.h"
 
@@ -33,10 +35,19 @@ struct TileConfig {
   static constexpr int kColumnBytes = kBlockRows<Element> * Element;
   static constexpr int kOutColumns = OutBytes / kColumnBytes;
   static constexpr int kUnits = kInVectors * kOutColumns / Threads;  // register blocks a thread
-  static constexpr int kSwizzle = 128 / kColumnBytes - 1;  // columns that fill the banks once, less one
-  static constexpr int kSharedBytes = kCols * OutBytes;
+  static constexpr bool kSwizzled = OutBytes >= 128;
+  static constexpr int kSharedBytes = tile_shared_bytes(Element, InBytes, OutBytes);
   static_assert(kInVectors * kOutColumns % Threads == 0, "threads must divide the tile");
-  static_assert(kInVectors >= 8 && kOutVectors >= 8, "the swizzle needs 8 vectors a row on both sides");
+  static_assert((kOutColumns & (kOutColumns - 1)) == 0, "an XOR must stay in the row");
+
+  // What a column's place in its output row is XORed with: the blocks along the input row that the banks
+  // serve at once get different ones.
+  static __device__ __forceinline__ int swizzle(int block_col) {
+    constexpr int kPlaces = 128 / kColumnBytes, kApart = kInVectors < kPlaces ? kPlaces / kInVectors : 1;
+    return kSwizzled ? block_col * kApart & (kPlaces - 1) : 0;
+  }
+  // Where an output row begins, in rows.
+  static __device__ __forceinline__ int shared_row(int col) { return kSwizzled ? col : col + col / kV; }
 };
 
 template <class C>
@@ -67,7 +78,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
 #pragma unroll
     for (int u = 0; u < kBatch; ++u) {
       const int unit = threadIdx.x + (first + u) * C::kThreads;
-      const int block_col = unit % C::kInVectors, block_row = unit / C::kInVectors;
+      const int block_col = C::kSwizzled ? unit % C::kInVectors : unit / C::kOutColumns;
+      const int block_row = C::kSwizzled ? unit / C::kInVectors : unit % C::kOutColumns;
       if (block_row * kRows < rows && block_col * V < cols) {
         const uint8_t* from = in + block_row * kRows * p.in_pitch + block_col * kVector;
 #pragma unroll
@@ -80,13 +92,15 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
 #pragma unroll
     for (int u = 0; u < kBatch; ++u) {
       const int unit = threadIdx.x + (first + u) * C::kThreads;
-      const int block_col = unit % C::kInVectors, block_row = unit / C::kInVectors;
+      const int block_col = C::kSwizzled ? unit % C::kInVectors : unit / C::kOutColumns;
+      const int block_row = C::kSwizzled ? unit / C::kInVectors : unit % C::kOutColumns;
       Column column[V];
       transpose_in_registers<C::kElement>(v[u], column);
       auto* const to = reinterpret_cast<Column*>(staged);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
-        to[(block_col * V + j) * C::kOutColumns + (block_row ^ (block_col & C::kSwizzle))] = column[j];
+        to[C::shared_row(block_col * V + j) * C::kOutColumns + (block_row ^ C::swizzle(block_col))] =
+            column[j];
       }
     }
   }
@@ -95,13 +109,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
   for (int i = threadIdx.x; i < C::kCols * C::kOutVectors; i += C::kThreads) {
     const int col = i / C::kOutVectors, place = i % C::kOutVectors;
     if (col < cols && place * V < rows) {
-      const int swizzle = col / V & C::kSwizzle;
+      const int swizzle = C::swizzle(col / V), row = C::shared_row(col) * C::kOutVectors;
       uint4 v;
       if constexpr (C::kColumnBytes == kVector) {
-        v = staged[col * C::kOutVectors + (place ^ swizzle)];
+        v = staged[row + (place ^ swizzle)];
       } else {
         // A vector is two columns; an odd swizzle has exchanged them.
-        v = staged[col * C::kOutVectors + (place ^ swizzle / 2)];
+        v = staged[row + (place ^ swizzle / 2)];
         if (swizzle & 1) v = make_uint4(v.z, v.w, v.x, v.y);
       }
       store_past_l1(out + col * p.out_pitch + place * kVector, v);

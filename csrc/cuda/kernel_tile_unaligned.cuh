@@ -18,8 +18,9 @@
 //
 // 1-byte elements are bound by their shared stores, one an element (H200: mio_throttle first among the
 // stalls, DRAM at 52 %). Tried and slower: 4 x 4 blocks cut from two granules by funnel shifts, so that a
-// word is stored at a time (.51 to .63 of a copy where this has .68 to .78; 19 instructions an element
-// against 11).
+// word is stored at a time (.51 to .63 of a copy where this has .73 to .83; 19 instructions an element
+// against 10); several tiles a block, one after another, to find the places of the columns once (1 byte .50
+// to .57, 8 bytes .78 to .82: two barriers a tile, and fewer blocks to hide them).
 #pragma once
 
 #include "cuda/access.cuh"
@@ -103,9 +104,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
     // before.
     // The lane's first row is part of it, so that further rows are constants away.
     const int first = C::row_of(warp) + part * C::kApart;
-    uint8_t* at[V];
-    uint8_t* const first_column = columns + C::kCut + first * E;
-    const int group = granule * C::kGroupBytes;
+    uint32_t at[V];
+    const uint32_t first_column = shared_address(columns) + C::kCut + first * E;
+    const int own_group = granule * C::kGroupBytes;
     const int group_before = (granule == 0 ? kLanes - 1 : granule - 1) * C::kGroupBytes;
     const auto out_low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out));
     const auto pitch_low = static_cast<uint32_t>(p.out_pitch);
@@ -113,7 +114,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
     for (int m = 0; m < V; ++m) {
       const int in_group = (m - skew) & (V - 1);
       const int residue_out = E < 4 ? static_cast<int>((out_low + in_group * pitch_low) & 3) : 0;
-      at[m] = first_column + (m < skew ? group_before : group) + in_group * C::kColumnBytes + residue_out;
+      at[m] = first_column + (m < skew ? group_before : own_group) + in_group * C::kColumnBytes + residue_out;
+      pin(at[m]);
     }
     // The second granule's group lies 32 further; what sticks out of lane 0 on its left was sent to the last
     // group.
@@ -135,12 +137,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
         const uint32_t w[4] = {v[g].x, v[g].y, v[g].z, v[g].w};
 #pragma unroll
         for (int m = 0; m < V; ++m) {
-          auto* to =
-              reinterpret_cast<Element*>(at[m] + offset + (g ? (m < skew ? next_left : kNextGroup) : 0));
+          const uint32_t to = at[m] + offset + (g ? (m < skew ? next_left : kNextGroup) : 0);
           if constexpr (E == 8) {
-            *to = make_uint2(w[2 * m], w[2 * m + 1]);
+            store_shared<E>(to, make_uint2(w[2 * m], w[2 * m + 1]));
           } else {
-            *to = static_cast<Element>(w[m * E / 4] >> (8 * (m * E % 4)));
+            store_shared<E>(to, static_cast<Element>(w[m * E / 4] >> (8 * (m * E % 4))));
           }
         }
       }
