@@ -1,0 +1,495 @@
+"""The sharded transpose: every rank's bytes against the whole tensor's, with 1 to 5 ranks on CPUs and 2 to 4 GPUs."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import need_gpus
+from torch import Tensor
+
+from torch_transpose import distributed as td
+
+WIDTHS = [torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
+MATRICES = [(12, 20), (7, 9), (2, 3), (1, 1), (128, 256), (1000, 7), (3, 500), (0, 5), (5, 0)]
+SHAPES = [*MATRICES, (3, 11, 6), (2, 0, 3), (2, 3, 4, 5)]
+
+
+def content(shape: Sequence[int], dtype: torch.dtype, device: str) -> Tensor:
+    """Random bytes, the same on every rank."""
+    generator = torch.Generator().manual_seed(math.prod(shape) + len(shape))
+    raw = torch.randint(0, 256, (*shape, dtype.itemsize), dtype=torch.uint8, generator=generator)
+    return raw.view(dtype).reshape(tuple(shape)).to(device)
+
+
+def same_bytes(a: Tensor, b: Tensor) -> bool:
+    raw = [t.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8) for t in (a, b)]
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(*raw)
+
+
+def shard(full: Tensor, mesh: Any, placements: Sequence[Any]) -> Tensor:
+    """What a rank has of a whole tensor, by DTensor's own rule."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    extents, offsets = compute_local_shape_and_global_offset(full.shape, mesh, placements)
+    return full[tuple(slice(o, o + n) for o, n in zip(offsets, extents, strict=True))].clone()
+
+
+def dtensor(full: Tensor, mesh: Any, placements: Sequence[Any]) -> Any:
+    from torch.distributed.tensor import DTensor
+
+    local = shard(full, mesh, placements)
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=full.shape, stride=full.stride())
+
+
+def expect(y: Any, whole: Tensor, placements: Sequence[Any], what: Any) -> None:
+    """A DTensor is this rank's part of a whole tensor, byte for byte, and laid out as if fresh."""
+    local = y.to_local()
+    assert y.placements == tuple(placements) and y.shape == whole.shape, what
+    assert same_bytes(local, shard(whole, y.device_mesh, placements)), what
+    assert local.is_contiguous(), what
+
+
+# ---- what every rank checks ----
+
+
+def values(device: str, mesh: Any) -> None:
+    """Every shape and width, from every dim to every dim, in few chunks and in many."""
+    from torch.distributed.tensor import Shard
+
+    for dtype, shape in itertools.product(WIDTHS, SHAPES):
+        full = content(shape, dtype, device)
+        for old, new in itertools.product(range(len(shape)), repeat=2):
+            if dtype not in (torch.uint8, torch.float32) and len(shape) > 2 and (old, new) != (1, 1):
+                continue
+            x = dtensor(full, mesh, [Shard(old)])
+            expect(td.transpose(x, placements=[Shard(new)]), full.mT, [Shard(new)], (dtype, shape, old, new))
+    full = content((128, 192), torch.float32, device)
+    x = dtensor(full, mesh, [Shard(0)])
+    expect(td.transpose(x), full.mT, [Shard(0)], "placements are kept")
+    for layout, strided in [
+        ("sliced", torch.stack([x.to_local()] * 3, -1)[..., 1]),
+        ("transposed", x.to_local().t().contiguous().t()),
+        ("expanded", x.to_local()[:, :1].expand(-1, 192)),
+    ]:
+        whole = full[:, :1].expand(-1, 192) if layout == "expanded" else full
+        y = td.transpose(strided, shape=(128, 192))
+        assert same_bytes(y, shard(whole.mT, mesh, [Shard(0)])), layout
+    lazy = content((16, 24), torch.complex64, device)
+    y = td.transpose(shard(lazy, mesh, [Shard(0)]).conj(), shape=(16, 24))
+    assert not y.is_conj() and same_bytes(y, shard(lazy.mT.conj_physical(), mesh, [Shard(0)]))
+
+
+def shards(device: str, mesh: Any) -> None:
+    """Plain tensors among a group: with and without the whole shape, and into given memory."""
+    from torch.distributed.tensor import Shard
+
+    world, rank = dist.get_world_size(), dist.get_rank()
+    full = content((world * 6, 35), torch.float32, device)
+    mine, result = shard(full, mesh, [Shard(0)]), shard(full.mT, mesh, [Shard(0)])
+    assert same_bytes(td.transpose(mine), result)
+    assert same_bytes(td.transpose(mine, group=dist.group.WORLD, shape=full.shape), result)
+    assert same_bytes(td.transpose(mine, placements=[Shard(1)]), mine.mT)
+    assert mine.is_contiguous() and same_bytes(mine, full[rank * 6 : rank * 6 + 6])
+    wide = torch.full((*result.shape, 2), -1.0, device=device)
+    out = wide[..., 0]
+    assert td.transpose(mine, out=out) is out and same_bytes(out, result) and bool((wide[..., 1] == -1).all())
+    uneven = content((world * 6 + 1, 5), torch.int16, device)
+    y = td.transpose(shard(uneven, mesh, [Shard(0)]), shape=uneven.shape)
+    assert same_bytes(y, shard(uneven.mT, mesh, [Shard(0)]))
+    sharded = dtensor(full, mesh, [Shard(0)])
+    out = dtensor(torch.zeros(full.mT.shape, device=device), mesh, [Shard(1)])
+    assert td.transpose(sharded, out=out) is out
+    expect(out, full.mT, [Shard(1)], "out says the placements")
+
+
+def other_placements(device: str, mesh: Any) -> None:
+    """What is not sharded stays what it is, or is brought where it is asked to be by DTensor."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    full = content((9, 14), torch.int32, device)
+    replicated = DTensor.from_local(full, mesh, [Replicate()], run_check=False)
+    expect(td.transpose(replicated), full.mT, [Replicate()], "replicated")
+    assert td.explain(replicated).path == "local"
+    expect(td.transpose(replicated, placements=[Shard(1)]), full.mT, [Shard(1)], "to a shard")
+    expect(td.transpose(dtensor(full, mesh, [Shard(1)]), placements=[Replicate()]), full.mT, [Replicate()], "gathered")
+    assert td.transpose(DTensor.from_local(full, mesh, [Partial()], run_check=False)).placements == (Partial(),)
+
+
+def grids(device: str, world: int) -> None:
+    """Meshes of two dims: both cut, in every way; one cut and one replicated."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+
+    for p, q in sorted({(1, world), (world, 1)} | ({(2, 2)} if world == 4 else set())):
+        mesh = init_device_mesh(device, (p, q))
+        full = content((13, 10), torch.float32, device)
+        cuts = [Shard(0), Shard(1), Replicate()]
+        for old in itertools.product(cuts, repeat=2):
+            x = dtensor(full, mesh, old)
+            for new in itertools.product(cuts, repeat=2):
+                replicas = [(a == Replicate()) == (b == Replicate()) for a, b in zip(old, new, strict=True)]
+                if all(replicas):
+                    expect(td.transpose(x, placements=new), full.mT, new, (p, q, old, new))
+        batched = content((4, 6, 8), torch.float32, device)
+        x = dtensor(batched, mesh, [Shard(0), Shard(1)])
+        expect(td.transpose(x), batched.mT, [Shard(0), Shard(1)], "batch and rows")
+
+
+def gradients(device: str, mesh: Any) -> None:
+    """The gradient of the transpose is the transpose back, of shards and DTensors, and again of the gradient."""
+    from torch.distributed.tensor import Shard
+
+    full = torch.randn(11, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(device)
+    weight = torch.randn(8, 11, generator=torch.Generator().manual_seed(4), dtype=torch.float64).to(device)
+    for new in (0, 1):
+        x = dtensor(full, mesh, [Shard(0)]).requires_grad_()
+        y = td.transpose(x, placements=[Shard(new)])
+        (y * dtensor(weight, mesh, [Shard(new)])).sum().backward()
+        assert torch.equal(x.grad.full_tensor(), weight.mT), new
+    mine = shard(full, mesh, [Shard(0)]).requires_grad_()
+    mine_w = shard(weight, mesh, [Shard(0)])
+    (grad,) = torch.autograd.grad(
+        (td.transpose(mine, shape=full.shape).square() * mine_w).sum(), mine, create_graph=True
+    )
+    assert torch.equal(grad, 2 * mine * shard(weight.mT, mesh, [Shard(0)]))
+    (second,) = torch.autograd.grad(grad.sum(), mine)
+    assert torch.equal(second, 2 * shard(weight.mT, mesh, [Shard(0)]))
+
+
+def compiled(device: str, mesh: Any) -> None:
+    """One opaque node, with gradients; dynamic shapes compile no second time."""
+    from torch.distributed.tensor import Shard
+
+    full = torch.randn(12, 16, generator=torch.Generator().manual_seed(5)).to(device)
+    mine = shard(full, mesh, [Shard(0)]).requires_grad_()
+
+    def step(x: Tensor) -> Tensor:
+        return (td.transpose(x * 2, shape=(12, 16)) + 1).sum()
+
+    step_compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    loss = step_compiled(mine)
+    loss.backward()
+    assert torch.equal(loss, step(mine)) and torch.equal(mine.grad, torch.full_like(mine, 2.0))
+    x = dtensor(full, mesh, [Shard(0)])
+    expect(torch.compile(td.transpose, backend="aot_eager")(x), full.mT, [Shard(0)], "compiled DTensor")
+
+
+def refusals(device: str, mesh: Any) -> None:
+    """Every rule, with nothing sent and nothing changed: what comes after still works."""
+    from torch.distributed.tensor import Shard
+
+    world = dist.get_world_size()
+    mine = torch.zeros(3, 4, device=device)
+    wide = torch.zeros(4, 3 * world, device=device)
+    local = torch.zeros(td.transpose(mine).shape, device=device)
+    sharded = dtensor(torch.zeros(3 * world, 4, device=device), mesh, [Shard(0)])
+    for call, message in [
+        (lambda: td.transpose(torch.zeros(3, device=device)), "the last two dims are swapped, but x has 1"),
+        (lambda: td.transpose(mine.to_sparse()), "takes dense, strided tensors"),
+        (lambda: td.transpose(mine, shape=(3 * world + 7 * world, 4)), "but its shard is (3, 4)"),
+        (lambda: td.transpose(mine, shape=(3, 4, 5)), "but its shard is (3, 4)"),
+        (lambda: td.transpose(mine, placements=[Shard(0), Shard(1)]), "must be one Shard"),
+        (lambda: td.transpose(sharded, shape=(3, 4)), "a DTensor has its own mesh and shape"),
+        (lambda: td.transpose(mine, out=wide[:, :1].expand(4, 3)), "out must"),
+        (lambda: td.transpose(mine, out=local.double()), "out must be what x is"),
+        (lambda: td.transpose(sharded, out=local), "out must be what x is"),
+        (lambda: td.transpose(sharded, out=sharded), "out must have shape"),
+        (lambda: td.transpose(mine.clone().requires_grad_(), out=local), "automatic differentiation"),
+    ]:
+        try:
+            call()
+        except (ValueError, RuntimeError) as error:
+            assert message in str(error), (message, error)
+        else:
+            raise AssertionError(f"accepted: {message}")
+    assert not local.any()
+
+
+def memory(device: str, mesh: Any) -> None:
+    """Beside the input and the result, no more than the plan says."""
+    rows = 512 * dist.get_world_size()
+    x = torch.zeros(512, 16384, device=device)  # 32 MiB
+    plan = td.explain(x)
+    result_bytes = x.numel() * x.element_size()
+    assert plan.buffer_bytes <= result_bytes // 4, plan
+    td.transpose(x)
+    dist.barrier()
+    if device == "cpu":
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = resident("VmRSS")
+        y = td.transpose(x)
+        used = resident("VmHWM") - before - result_bytes
+        allowed = plan.buffer_bytes + (6 << 20)  # Gloo's own
+    else:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        y = td.transpose(x)
+        used = torch.cuda.max_memory_allocated() - before - result_bytes
+        allowed = 0 if plan.path == "push" else plan.buffer_bytes + (1 << 20)
+    assert y.shape == (16384 // dist.get_world_size(), rows)
+    assert used <= allowed, (used, allowed, plan)
+
+
+def resident(name: str) -> int:
+    found = re.search(rf"^{name}:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1]) * 1024
+
+
+def groups(device: str, mesh: Any) -> None:
+    """Subgroups and the default group, in turn, each with shards of its own."""
+    from torch.distributed.tensor import Shard
+
+    world, rank = dist.get_world_size(), dist.get_rank()
+    halves = [list(range(world // 2)), list(range(world // 2, world))]
+    mine = next(half for half in halves if rank in half)
+    group = dist.new_group(mine, use_local_synchronization=True)
+    for size in (24, 40, 24):
+        full = content((size, 12), torch.float32, device)
+        x = full.chunk(len(mine))[mine.index(rank)]
+        y = td.transpose(x, group=group, shape=full.shape)
+        assert same_bytes(y, full.mT.chunk(len(mine))[mine.index(rank)])
+        assert same_bytes(
+            td.transpose(shard(full, mesh, [Shard(0)]), shape=full.shape), shard(full.mT, mesh, [Shard(0)])
+        )
+
+
+def one_rank_fails(device: str, mesh: Any) -> None:
+    """An exception on one rank is an error on all of them, within the group's timeout."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    group = dist.new_group(list(range(world)), timeout=datetime.timedelta(seconds=3))
+    assert (
+        td.transpose(torch.zeros(2, 4, device=device), group=group).shape == (math.ceil(4 / world), 2 * world) or rank
+    )
+    begin = time.monotonic()
+    try:
+        td.transpose(torch.zeros(2 + (rank == 0), 4, device=device), group=group, shape=(2 * world, 4))
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except (ValueError, RuntimeError) as error:
+        assert isinstance(error, ValueError) == (rank == 0), error
+    else:
+        raise AssertionError("a rank went on without the others")
+    assert time.monotonic() - begin < 60
+
+
+def gpu_only(device: str, mesh: Any) -> None:
+    """CUDA graphs, several streams at once, growth and release of the symmetric memory."""
+    from torch.distributed.tensor import Shard
+
+    full = content((256, 512), torch.float32, device)
+    mine, result = shard(full, mesh, [Shard(0)]), shard(full.mT, mesh, [Shard(0)])
+    static = torch.zeros_like(mine)
+    td.transpose(static, shape=full.shape)
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    dist.barrier()
+    with torch.cuda.graph(graph):
+        captured = td.transpose(static, shape=full.shape)
+    static.copy_(mine)
+    for _ in range(3):
+        captured.zero_()
+        graph.replay()
+        assert same_bytes(captured, result)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    found = []
+    torch.cuda.synchronize()
+    for i in range(9):
+        with torch.cuda.stream(streams[i % 3]):
+            found.append((i, td.transpose(mine + i, shape=full.shape)))
+    torch.cuda.synchronize()
+    for i, y in found:
+        assert torch.equal(y, shard(full.mT.contiguous(), mesh, [Shard(0)]) + i), i
+    td.release()
+    assert same_bytes(td.transpose(mine, shape=full.shape), result)
+    big = content((2048, 4096), torch.float32, device)
+    y = td.transpose(shard(big, mesh, [Shard(0)]), shape=big.shape)
+    assert same_bytes(y, shard(big.mT, mesh, [Shard(0)]))
+
+
+# ---- starting the ranks ----
+
+
+def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str], path: str) -> None:
+    torch.set_num_threads(1)
+    device = "cuda" if backend == "nccl" else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        backend, init_method=f"file://{store}", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=60)
+    )
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh(device, (world,))
+        if path == "all_to_all" and device == "cuda":
+            td._reachable[dist.group.WORLD] = td._reachable[mesh.get_group()] = False
+        seen = td.explain(torch.zeros(4, 4, device=device)).path
+        assert seen == ("local" if world == 1 else path), seen
+        for chunk_bytes in (td.CHUNK_BYTES[device], 256):
+            td.CHUNK_BYTES[device] = chunk_bytes
+            td._cutting.cache_clear()
+            td._schedule.cache_clear()
+            td._landings.cache_clear()
+            for name in checks:
+                if chunk_bytes == 256 and name not in ("values", "gpu_only"):
+                    continue
+                if name == "grids":
+                    grids(device, world)
+                else:
+                    CHECKS[name](device, mesh)
+            dist.barrier()  # nobody leaves while another still talks to it
+    finally:
+        dist.destroy_process_group()
+
+
+CHECKS: dict[str, Callable[[str, Any], None]] = {
+    f.__name__: f for f in (values, shards, other_placements, gradients, compiled, refusals, memory, groups, gpu_only)
+}
+EVERYWHERE = ["values", "shards", "other_placements", "grids", "gradients", "refusals"]
+
+
+def spawn(world: int, backend: str, folder: Path, checks: Sequence[str], path: str) -> None:
+    torch.multiprocessing.spawn(work, (world, backend, str(folder / "store"), checks, path), nprocs=world)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 5])
+def test_gloo(world: int, tmp_path: Path) -> None:
+    more = ["compiled", "memory"] if world == 2 else ["groups"] if world == 4 else []
+    spawn(world, "gloo", tmp_path, EVERYWHERE + more, "all_to_all")
+
+
+@pytest.mark.parametrize("path", ["push", "all_to_all"])
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_nccl(world: int, path: str, tmp_path: Path) -> None:
+    need_gpus(world)
+    more = ["compiled", "memory", "gpu_only"] + (["groups"] if world == 4 else [])
+    spawn(world, "nccl", tmp_path, EVERYWHERE + more, path)
+
+
+def fail(rank: int, world: int, backend: str, store: str) -> None:
+    device = "cuda" if backend == "nccl" else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
+    one_rank_fails(device, None)
+    if device == "cuda":
+        time.sleep(6)  # the others' barrier must run into its timeout, not into a process that is gone
+        os._exit(0)  # what NCCL's threads do about a device in error is not ours
+
+
+def test_one_rank_fails_gloo(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(fail, (3, "gloo", str(tmp_path / "store")), nprocs=3)
+
+
+def test_one_rank_fails_nccl(tmp_path: Path) -> None:
+    need_gpus(2)
+    torch.multiprocessing.spawn(fail, (2, "nccl", str(tmp_path / "store")), nprocs=2)
+
+
+# ---- the pieces, without processes ----
+
+
+class Wire:
+    """Ranks as threads of this process, and what is between them: a collective, and memory that all can write."""
+
+    def __init__(self, ranks: int) -> None:
+        self.posted: list[Any] = [None] * ranks
+        self.slots = [torch.full((2, 1 << 16), 0xA5, dtype=torch.uint8) for _ in range(ranks)]
+        self.meeting = threading.Barrier(ranks)
+
+    def barrier(self) -> None:
+        self.meeting.wait(60)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_splits: list[int],
+        input_splits: list[int],
+        group: Any,
+        async_op: bool,
+    ) -> Any:
+        self.posted[group.rank()] = input.clone().split(input_splits)
+        self.barrier()
+        parts = [posted[group.rank()] for posted in self.posted]
+        assert [part.numel() for part in parts] == output_splits
+        self.barrier()
+        output.copy_(torch.cat(parts))
+        return self
+
+    def wait(self) -> None:
+        pass
+
+
+class Rank:
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.size = (lambda: rank), (lambda: ranks)
+
+
+class Staging(td._Staging):
+    """Of memory that is there."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.stream, self.barrier = MagicMock(), wire.barrier  # type: ignore[method-assign]
+        self._slots, self._views = wire.slots, {}
+
+    def reserve(self, nbytes: int, group: Any) -> None:
+        assert nbytes <= 1 << 16
+
+
+@pytest.mark.parametrize("path", [td._all_to_all, td._push])
+def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
+    """Meshes of up to three dims that cut any dims into any, as threads: more ranks than processes could be."""
+    monkeypatch.setitem(td.CHUNK_BYTES, "cpu", 512)
+    monkeypatch.setattr(torch.cuda, "current_stream", MagicMock())
+    monkeypatch.setattr(torch.cuda, "stream", MagicMock())
+    for _ in range(60):
+        mesh = rng.choice([(2,), (3, 2), (2, 3), (2, 2, 2), (7,), (5, 2), (3, 3), (1, 4)])
+        shape = tuple(rng.choice([0, 1, 2, 3, 5, 8, 17, 40, 130]) for _ in range(rng.choice([2, 2, 3])))
+        source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
+        exchange = td.Exchange(shape, mesh, source, target)
+        ranks = math.prod(mesh)
+        full = content(shape, rng.choice(WIDTHS), "cpu")
+        wire = Wire(ranks)
+        monkeypatch.setattr(td.dist, "all_to_all_single", wire.all_to_all_single)
+
+        def run(rank: int, full: Tensor = full, exchange: td.Exchange = exchange, wire: Wire = wire) -> Tensor:
+            x = full[tuple(slice(*side) for side in exchange.owned(rank))]
+            out = x.new_empty(td.transposed(td._extents(exchange.wanted(rank)))).fill_(1)
+            group = Rank(rank, len(wire.posted))
+            td._stagings[group] = Staging(wire)
+            for _ in range(2):  # the second call finds the first one's memory
+                path(x, out.zero_(), exchange, group)
+            return out
+
+        with ThreadPoolExecutor(ranks) as threads:
+            outs = list(threads.map(run, range(ranks)))
+        for rank, out in enumerate(outs):
+            wanted = full[tuple(slice(*side) for side in exchange.wanted(rank))].mT
+            assert same_bytes(out, wanted), (exchange, rank)
+
+
+def test_a_plan_prints() -> None:
+    exchange = td.Exchange((32768, 32768), (4,), (0,), (0,))
+    plan = td._plan(exchange, 1, 4, "cuda", "push")
+    assert (plan.path, plan.ranks, plan.cut, plan.transposed) == ("push", 4, 1, "unpack")
+    assert plan.sent_bytes == 3 * 32768**2 * 4 // 16
+    assert plan.buffer_bytes <= 32768**2 // 8 * 3 // 4 + 4096
+    assert eval(str(plan), {"Plan": td.Plan}) == plan

@@ -1,0 +1,779 @@
+"""Transposes of tensors that are sharded over ranks: who sends what to whom, and the ways in which it travels.
+
+A rank owns a box of the input and wants a box of the output; what rank p sends to rank q is where p's box and q's meet,
+a piece. An :class:`Exchange` is all that decides the pieces, numbers that every rank knows, so nothing is asked of the
+others before a call. Pieces travel in chunks, so that buffers stay a fraction of the shard and the transposes hide
+behind the links: while chunk k travels, chunk k - 1 is unpacked and chunk k + 1 packed.
+
+Two paths: ``push``, in which each rank writes its pieces into the others' memory (CUDA symmetric memory), and
+``all_to_all``, which is torch's collective (NCCL, Gloo). Both are torch's; nothing here talks to a wire.
+"""
+
+import math
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["Plan", "explain", "release", "transpose"]
+
+Box = tuple[tuple[int, int], ...]  # [begin, end) along each dim
+Slices = tuple[slice, ...]
+
+# A chunk is this many bytes of a rank's output, or MOST_CHUNKS-th of it where that is more.
+CHUNK_BYTES = {"cuda": 16 << 20, "cpu": 2 << 20}
+MOST_CHUNKS = 16
+WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A transpose of the last two dims, of a tensor that a group of ranks holds together.
+
+    Attributes:
+        shape: of the whole tensor as it goes in.
+        mesh: the group's ranks as a row-major grid.
+        source: mesh dim ``i`` cuts dim ``source[i]`` of the input, one after the other, each as ``torch.chunk`` cuts.
+        target: likewise for the dims of the output.
+    """
+
+    shape: tuple[int, ...]
+    mesh: tuple[int, ...]
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+
+    @property
+    def order(self) -> list[int]:
+        return transposed(range(len(self.shape)))
+
+    def owned(self, rank: int) -> Box:
+        """What a rank has of the input."""
+        return _box(self.shape, self.mesh, self.source, rank)
+
+    def wanted(self, rank: int) -> Box:
+        """What a rank gets of the output, as a box of the input."""
+        return _box(self.shape, self.mesh, [self.order[d] for d in self.target], rank)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a transpose would run on this rank.
+
+    Attributes:
+        path: ``"local"`` (nothing is sent), ``"push"`` (each rank writes into the others' symmetric memory),
+            ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then DTensor's own).
+        ranks: that take part in the exchange.
+        chunks: into which every piece is cut.
+        cut: the input's dim along which it is.
+        transposed: whether elements change their order while a chunk is packed or while it is unpacked.
+        sent_bytes: to other ranks.
+        buffer_bytes: that are used beside the input and the output.
+    """
+
+    path: str
+    ranks: int = 1
+    chunks: int = 0
+    cut: int = 0
+    transposed: str = "unpack"
+    sent_bytes: int = 0
+    buffer_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece, or several that lie together in a chunk's buffer: where it is in the shard, and where in the buffer."""
+
+    where: Slices
+    shape: tuple[int, ...]  # in the buffer
+    begin: int  # elements from the buffer's beginning
+    count: int
+
+    def of(self, buffer: Tensor) -> Tensor:
+        return buffer[self.begin : self.begin + self.count].view(self.shape)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a rank does in an exchange, by chunk."""
+
+    stays: tuple[Slices, Slices] | None  # what this rank has and wants: its place in the input and in the output
+    sends: list[list[Part]]  # to each rank; to itself nothing. In the buffer one follows the other
+    receives: list[list[int]]  # elements, from each rank
+    unpacks: list[list[Part]]
+
+    @property
+    def send_count(self) -> int:
+        """Elements of the largest chunk."""
+        return max(sum(part.count for part in parts) for parts in self.sends)
+
+    @property
+    def receive_count(self) -> int:
+        return max(map(sum, self.receives))
+
+
+def transposed(dims: Sequence[int]) -> list[int]:
+    """A list of one value a dim, with the last two swapped."""
+    return [*dims[:-2], dims[-1], dims[-2]]
+
+
+def _box(shape: Sequence[int], mesh: Sequence[int], dims: Sequence[int], rank: int) -> Box:
+    box = [(0, n) for n in shape]
+    inner = math.prod(mesh)
+    for size, d in zip(mesh, dims, strict=True):
+        inner //= size
+        begin, end = box[d]
+        step = -(-(end - begin) // size)
+        first = rank // inner % size * step
+        box[d] = (begin + min(first, end - begin), begin + min(first + step, end - begin))
+    return tuple(box)
+
+
+def _extents(box: Box) -> tuple[int, ...]:
+    return tuple(max(end - begin, 0) for begin, end in box)
+
+
+def _count(box: Box) -> int:
+    return math.prod(_extents(box))
+
+
+def _meet(a: Box, b: Box) -> Box:
+    return tuple((max(x[0], y[0]), min(x[1], y[1])) for x, y in zip(a, b, strict=True))
+
+
+def _chunk(piece: Box, cut: int, chunks: int, k: int) -> Box:
+    """Part `k` of a piece, cut along one dim at multiples of 64 elements where it is long."""
+    begin, end = piece[cut]
+    step = -(-(end - begin) // chunks)
+    if step >= 64:
+        step = -(-step // 64) * 64
+    part = (min(begin + k * step, end), min(begin + (k + 1) * step, end))
+    return (*piece[:cut], part, *piece[cut + 1 :])
+
+
+def _within(box: Box, shard: Box) -> Slices:
+    return tuple(slice(b - first, e - first) for (b, e), (first, _) in zip(box, shard, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _cutting(exchange: Exchange, itemsize: int, device_type: str) -> tuple[int, int, str]:
+    """(chunks, the dim that is cut, where elements change their order): the same on every rank.
+
+    With torch.chunk nobody has more than rank 0, and no piece is larger than the one that rank 0 keeps.
+    """
+    nbytes = _count(exchange.wanted(0)) * itemsize
+    chunks = min(max(nbytes // CHUNK_BYTES[device_type], 1), MOST_CHUNKS)
+    piece = _extents(_meet(exchange.owned(0), exchange.wanted(0)))
+    # A chunk is then some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
+    cut = exchange.order[exchange.target[0]]
+    if piece[cut] < 32 * chunks:
+        cut = max(range(len(piece)), key=lambda d: piece[d])
+    last = len(piece) - 1
+    in_run, out_run = (piece[d] // (chunks if d == cut else 1) * itemsize for d in (last, last - 1))
+    return chunks, cut, "pack" if in_run < WHOLE_LINE and in_run < out_run else "unpack"
+
+
+def _layout(where: str, box: Sequence[Any]) -> tuple[Any, ...]:
+    """A list of one value a dim of the input, in the order in which a chunk's buffer has the dims."""
+    return tuple(transposed(box)) if where == "pack" else tuple(box)
+
+
+@lru_cache(maxsize=256)
+def _schedule(exchange: Exchange, rank: int, itemsize: int, device_type: str) -> Schedule:
+    chunks, cut, where = _cutting(exchange, itemsize, device_type)
+    ranks = range(math.prod(exchange.mesh))
+    owned, wanted = exchange.owned(rank), exchange.wanted(rank)
+    outgoing = [_meet(owned, exchange.wanted(q)) for q in ranks]
+    incoming = [_meet(exchange.owned(p), wanted) for p in ranks]
+    sends, unpacks = [], []
+    for k in range(chunks):
+        parts, begin = [], 0
+        for q, piece in enumerate(outgoing):
+            box = _chunk(piece, cut, chunks, k)
+            count = 0 if q == rank else _count(box)
+            parts.append(Part(_within(box, owned), _layout(where, _extents(box)), begin, count))
+            begin += count
+        sends.append(parts)
+        joined: list[tuple[Box, int, int]] = []
+        begin = 0
+        for p, piece in enumerate(incoming):
+            box = _chunk(piece, cut, chunks, k)
+            count = 0 if p == rank else _count(box)
+            if not count:
+                continue
+            both = _join(joined[-1][0], box, where) if joined else None
+            if both:
+                _, first, had = joined.pop()
+                joined.append((both, first, had + count))
+            else:
+                joined.append((box, begin, count))
+            begin += count
+        unpacks.append(
+            [
+                Part(tuple(transposed(_within(box, wanted))), _layout(where, _extents(box)), first, count)
+                for box, first, count in joined
+            ]
+        )
+    stays = outgoing[rank]
+    return Schedule(
+        (_within(stays, owned), tuple(transposed(_within(stays, wanted)))) if _count(stays) else None,
+        sends,
+        [_arriving(exchange, rank, k, chunks, cut) for k in range(chunks)],
+        unpacks,
+    )
+
+
+def _arriving(exchange: Exchange, rank: int, k: int, chunks: int, cut: int) -> list[int]:
+    """Elements that a rank receives from each, in one chunk."""
+    wanted = exchange.wanted(rank)
+    pieces = (_meet(exchange.owned(p), wanted) for p in range(math.prod(exchange.mesh)))
+    return [0 if p == rank else _count(_chunk(piece, cut, chunks, k)) for p, piece in enumerate(pieces)]
+
+
+@lru_cache(maxsize=256)
+def _landings(exchange: Exchange, rank: int, itemsize: int, device_type: str) -> tuple[list[list[int]], int]:
+    """Where in the receiver's buffer, in elements, each part that this rank pushes begins, by chunk and receiver; and
+    how many elements the buffer of any rank must take."""
+    chunks, cut, _ = _cutting(exchange, itemsize, device_type)
+    ranks = range(math.prod(exchange.mesh))
+    arriving = [[_arriving(exchange, q, k, chunks, cut) for q in ranks] for k in range(chunks)]
+    return (
+        [[sum(of_rank[:rank]) for of_rank in of_chunk] for of_chunk in arriving],
+        max(sum(of_rank) for of_chunk in arriving for of_rank in of_chunk),
+    )
+
+
+def _join(a: Box, b: Box, where: str) -> Box | None:
+    """The box that two pieces are when one follows the other in a buffer, if they are one."""
+    differ = [d for d in range(len(a)) if a[d] != b[d]]
+    if len(differ) != 1 or a[differ[0]][1] != b[differ[0]][0]:
+        return None
+    order = _layout(where, range(len(a)))
+    outer = order[: order.index(differ[0])]
+    if any(a[d][1] - a[d][0] != 1 for d in outer):
+        return None
+    return tuple((x[0], y[1]) for x, y in zip(a, b, strict=True))
+
+
+def _plan(exchange: Exchange, rank: int, itemsize: int, device_type: str, path: str) -> Plan:
+    if path == "local":
+        return Plan(path)
+    s = _schedule(exchange, rank, itemsize, device_type)
+    chunks, cut, where = _cutting(exchange, itemsize, device_type)
+    if path == "push":
+        elements = min(2, chunks) * _landings(exchange, rank, itemsize, device_type)[1]
+    else:
+        elements = min(2, chunks) * (s.send_count + s.receive_count)
+    sent = sum(part.count for parts in s.sends for part in parts)
+    return Plan(path, math.prod(exchange.mesh), chunks, cut, where, sent * itemsize, elements * itemsize)
+
+
+# ---- the paths ----
+
+
+def _move(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
+    torch.ops.tx.permute_into(source, target, order)
+
+
+def _orders(exchange: Exchange, where: str) -> tuple[Sequence[int], Sequence[int]]:
+    """Of packing, and of unpacking."""
+    still = list(range(len(exchange.shape)))
+    return (exchange.order, still) if where == "pack" else (still, exchange.order)
+
+
+def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
+    """Chunk k + 1 is packed, and chunk k - 1 unpacked, while the backend moves chunk k on a stream or thread of its
+    own. Bytes travel, whatever the dtype: backends take few of them."""
+    key = (exchange, group.rank(), x.element_size(), x.device.type)
+    s = _schedule(*key)
+    packing, unpacking = _orders(exchange, _cutting(exchange, *key[2:])[2])
+    itemsize = x.element_size()
+    slots = min(2, len(s.sends))
+    sending = x.new_empty(slots, s.send_count)
+    receiving = x.new_empty(slots, s.receive_count)
+    works: list[Any] = []
+
+    def unpack(k: int) -> None:
+        works[k].wait()
+        for part in s.unpacks[k]:
+            _move(part.of(receiving[k % 2]), out[part.where], unpacking)
+
+    for k, parts in enumerate(s.sends):
+        for part in parts:
+            if part.count:
+                _move(x[part.where], part.of(sending[k % 2]), packing)
+        send_counts, receive_counts = [part.count * itemsize for part in parts], [n * itemsize for n in s.receives[k]]
+        works.append(
+            dist.all_to_all_single(
+                receiving[k % 2, : sum(s.receives[k])].view(torch.uint8),
+                sending[k % 2, : sum(part.count for part in parts)].view(torch.uint8),
+                receive_counts,
+                send_counts,
+                group=group,
+                async_op=True,
+            )
+        )
+        if k == 0 and s.stays:
+            _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
+        if k > 0:
+            unpack(k - 1)
+    unpack(len(s.sends) - 1)
+
+
+class _Staging:
+    """A group's symmetric memory, into which its ranks push: two slots of a chunk each, one being filled while the
+    other is unpacked. Kept from call to call; calls take it in turn, in the order in which they were made."""
+
+    def __init__(self, group: Any, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)
+        self._device = device
+        self._timeout_ms = int(group._get_backend(device).options._timeout.total_seconds() * 1000)
+        self._bytes = 0
+        self._captured = False  # by a CUDA graph, which may be replayed at any time
+        self._kept: list[Any] = []
+
+    def reserve(self, nbytes: int, group: Any) -> None:
+        """Make room for chunks of `nbytes`, which all ranks do in the same call."""
+        from torch.distributed._symmetric_memory import _SymmetricMemory
+
+        capturing = torch.cuda.is_current_stream_capturing()
+        self._captured |= capturing
+        nbytes = -(-nbytes // 4096) * 4096
+        if nbytes <= self._bytes:
+            return
+        if capturing:
+            raise RuntimeError(
+                f"torch_transpose.distributed: a CUDA graph needs {2 * nbytes} bytes of symmetric memory, and "
+                f"{2 * self._bytes} are there; memory cannot be shared during capture. Call transpose once with these "
+                "shapes before the capture."
+            )
+        self.stream.synchronize()
+        if self._captured:
+            self._kept.append((self._memory, self.handle, self._slots))
+        memory = _SymmetricMemory.empty_strided_p2p((2 * nbytes,), (1,), torch.uint8, self._device, group.group_name)
+        self.handle = _SymmetricMemory.rendezvous(memory)
+        self._memory, self._bytes, self._captured = memory, nbytes, False
+        self._slots = [
+            self.handle.get_buffer(rank, (2 * nbytes,), torch.uint8).view(2, nbytes) for rank in range(group.size())
+        ]
+        self._views: dict[Any, Tensor] = {}
+
+    def view(self, rank: int, slot: int, begin: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Elements of a rank's slot."""
+        key = (rank, slot, begin, shape, dtype)
+        if key not in self._views:
+            if len(self._views) > 10_000:
+                self._views.clear()
+            first, size = begin * dtype.itemsize, math.prod(shape) * dtype.itemsize
+            self._views[key] = self._slots[rank][slot][first : first + size].view(dtype).view(shape)
+        return self._views[key]
+
+    def barrier(self) -> None:
+        """On the device: what each rank queued before it has happened before anything that another queues after it."""
+        self.handle.barrier(0, self._timeout_ms)
+
+
+_stagings: "WeakKeyDictionary[Any, _Staging]" = WeakKeyDictionary()
+BY = "kernel"
+
+
+def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
+    """Chunk k is written into the other ranks' memory on a side stream, while chunk k - 1 is unpacked.
+
+    Slot k % 2 may be written when every rank has unpacked chunk k - 2 from it, which barrier k - 1 says: each rank
+    queues it after that. Each barrier also says that the chunk before it has arrived.
+    """
+    rank, ranks = group.rank(), group.size()
+    key = (exchange, rank, x.element_size(), x.device.type)
+    s, (landings, most) = _schedule(*key), _landings(*key)
+    packing, unpacking = _orders(exchange, _cutting(exchange, *key[2:])[2])
+    if group not in _stagings:
+        _stagings[group] = _Staging(group, x.device)
+    staging = _stagings[group]
+    staging.reserve(most * x.element_size(), group)
+    current, side = torch.cuda.current_stream(x.device), staging.stream
+    arrived: list[Any] = []
+    if BY == "engine":
+        sending = x.new_empty(2, s.send_count)
+
+    def unpack(k: int) -> None:
+        current.wait_event(arrived[k])
+        for part in s.unpacks[k]:
+            _move(staging.view(rank, k % 2, part.begin, part.shape, x.dtype), out[part.where], unpacking)
+
+    def pack(k: int) -> None:
+        for part in s.sends[k]:
+            if part.count:
+                _move(x[part.where], part.of(sending[k % 2]), packing)
+
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        staging.barrier()  # everybody has unpacked what the last call brought
+    if BY == "engine":
+        pack(0)
+    for k, parts in enumerate(s.sends):
+        if BY == "engine":
+            side.wait_stream(current)
+        with torch.cuda.stream(side):
+            for step in range(1, ranks):  # each rank begins with another, so that all links are busy
+                q = (rank + step) % ranks
+                if parts[q].count:
+                    to = staging.view(q, k % 2, landings[k][q], parts[q].shape, x.dtype)
+                    if BY == "engine":
+                        to.copy_(parts[q].of(sending[k % 2]))
+                    else:
+                        _move(x[parts[q].where], to, packing)
+        if k == 0 and s.stays:
+            _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
+        if k > 0:
+            unpack(k - 1)
+            side.wait_stream(current)
+        if BY == "engine" and k + 1 < len(s.sends):
+            pack(k + 1)
+        with torch.cuda.stream(side):
+            staging.barrier()
+            arrived.append(side.record_event())
+    unpack(len(s.sends) - 1)
+    side.wait_stream(current)
+
+
+# Per group: whether its ranks can write into one another's memory. Asked once, of all of them.
+_reachable: "WeakKeyDictionary[Any, bool]" = WeakKeyDictionary()
+
+
+def _path(group: Any, device: torch.device) -> str:
+    if group.size() == 1:
+        return "local"
+    if device.type != "cuda" or dist.get_backend(group) != "nccl":
+        return "all_to_all"
+    if group not in _reachable:
+        mine = (socket.gethostname(), device.index)
+        everyone: list[Any] = [None] * group.size()
+        with torch.cuda.device(device):
+            dist.all_gather_object(everyone, mine, group=group)
+            near = len({host for host, _ in everyone}) == 1 and len(set(everyone)) == len(everyone)
+            near = near and all(
+                index == device.index
+                or (index < torch.cuda.device_count() and torch.cuda.can_device_access_peer(device, index))
+                for _, index in everyone
+            )
+            dist.all_gather_object(everyone, near, group=group)
+        _reachable[group] = all(everyone)
+    return "push" if _reachable[group] else "all_to_all"
+
+
+def release(group: Any = None) -> None:
+    """Give back the symmetric memory that calls on a group share (None: the default group). Every rank must call it.
+
+    It is taken again by the next call that needs it. A CUDA graph that was captured with the group must not be
+    replayed afterwards.
+    """
+    staging = _stagings.pop(group or dist.group.WORLD, None)
+    if staging is not None:
+        torch.cuda.synchronize(staging._device)
+
+
+# ---- the ops: what a compiler sees ----
+
+NUMBERS = "SymInt[] shape, int[] mesh, int[] source, int[] target, str group"
+
+
+def _local_shape(shape: Sequence[int], mesh: Any, source: Any, target: Any, group: str) -> list[int]:
+    exchange = Exchange(tuple(shape), tuple(mesh), tuple(source), tuple(target))
+    return transposed(_extents(exchange.wanted(dist.distributed_c10d._resolve_process_group(group).rank())))
+
+
+def _run(x: Tensor, out: Tensor, numbers: Sequence[Any]) -> None:
+    shape, mesh, source, target = map(tuple, numbers[:4])
+    exchange, group = Exchange(shape, mesh, source, target), dist.distributed_c10d._resolve_process_group(numbers[4])
+    if math.prod(shape) == 0:
+        return
+    path = _path(group, x.device)
+    if path == "local":
+        _move(x, out, exchange.order)
+    elif path == "push":
+        _push(x, out, exchange, group)
+    else:
+        _all_to_all(x, out, exchange, group)
+
+
+@torch.library.custom_op("tx::exchange", mutates_args=(), schema=f"(Tensor x, {NUMBERS}) -> Tensor")
+def _exchange(x: Tensor, *numbers: Any) -> Tensor:
+    out = x.new_empty(_local_shape(*numbers))
+    _run(x, out, numbers)
+    return out
+
+
+@torch.library.custom_op(
+    "tx::exchange_into", mutates_args=("out",), schema=f"(Tensor x, Tensor(a!) out, {NUMBERS}) -> ()"
+)
+def _exchange_into(x: Tensor, out: Tensor, *numbers: Any) -> None:
+    _check_out(x, out, _local_shape(*numbers))
+    _run(x, out, numbers)
+
+
+@_exchange.register_fake
+def _exchange_fake(x: Tensor, *numbers: Any) -> Tensor:
+    return x.new_empty(_local_shape(*numbers))
+
+
+@_exchange_into.register_fake
+def _exchange_into_fake(x: Tensor, out: Tensor, *numbers: Any) -> None:
+    pass
+
+
+def _save_exchange(ctx: Any, inputs: Any, output: Tensor) -> None:
+    _, shape, mesh, source, target, group = inputs
+    ctx.back = (transposed(shape), mesh, target, source, group)
+
+
+def _exchange_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return (torch.ops.tx.exchange(grad, *ctx.back), None, None, None, None, None)
+
+
+_exchange.register_autograd(_exchange_backward, setup_context=_save_exchange)
+
+
+# ---- what users call ----
+
+
+def _dtensor(x: Tensor) -> bool:
+    module = sys.modules.get("torch.distributed.tensor")  # slow to import, and loaded if anybody has a DTensor
+    return module is not None and isinstance(x, module.DTensor)
+
+
+def _check(rule: bool, message: str) -> None:
+    if not rule:
+        raise ValueError(f"torch_transpose.distributed.transpose: {message}")
+
+
+def _shard_dims(placements: Sequence[Any], rank: int) -> tuple[int, ...] | None:
+    """The dim that each placement cuts, or None if one cuts none, or in a way of its own."""
+    from torch.distributed.tensor import Shard
+
+    if any(type(p) is not Shard for p in placements):
+        return None
+    return tuple(p.dim % rank for p in placements)
+
+
+def _of_shard(x: Tensor, group: Any, shape: Sequence[int] | None, placements: Sequence[Any] | None) -> tuple[Any, Any]:
+    """(group, exchange) of a shard of rows."""
+    rank = x.dim()
+    if group is None:
+        _check(dist.is_initialized(), "a plain tensor is a shard among a group's ranks, but there is no default group. "
+               "Call torch.distributed.init_process_group, or pass a DTensor.")  # fmt: skip
+        group = dist.group.WORLD
+    ranks = group.size()
+    if shape is None:
+        shape = [x.shape[d] * (ranks if d == rank - 2 else 1) for d in range(rank)]
+    target = (rank - 2,) if placements is None else _shard_dims(placements, rank)
+    _check(
+        target is not None and len(target) == 1,
+        f"placements of a shard's transpose must be one Shard, got {placements}. Pass a DTensor for anything else.",
+    )
+    exchange = Exchange(tuple(shape), (ranks,), (rank - 2,), target)  # type: ignore[arg-type]
+    mine = _extents(exchange.owned(group.rank())) if len(shape) == rank else None
+    _check(
+        mine == tuple(x.shape),
+        f"of shape {tuple(shape)}, rank {group.rank()} of {ranks} holds {mine} (rows are cut as torch.chunk cuts), "
+        f"but its shard is {tuple(x.shape)}. Pass shape=, the whole tensor's, where shards differ in size.",
+    )
+    return group, exchange
+
+
+@lru_cache(maxsize=64)
+def _group_of(ranks: tuple[int, ...], world: Any) -> Any:
+    """A group of these global ranks, made once. Only they need to call it."""
+    if len(ranks) == dist.get_world_size():
+        return world
+    return dist.new_group(list(ranks), use_local_synchronization=True)
+
+
+def _moved(placements: Sequence[Any], rank: int) -> list[Any] | None:
+    """Where a local transpose leaves these placements, or None if it is not for us to say."""
+    from torch.distributed.tensor import Shard
+
+    order, dims = transposed(range(rank)), [_shard_dims([p], rank) for p in placements]
+    if any(d is None and hasattr(p, "dim") for d, p in zip(dims, placements, strict=True)):
+        return None
+    return [Shard(order[d[0]]) if d else p for d, p in zip(dims, placements, strict=True)]
+
+
+def _of_dtensor(x: Any, placements: Sequence[Any]) -> tuple[Any, Exchange] | None:
+    """(group, exchange) of a DTensor's shards: among the mesh dims along which something moves, with this rank's place
+    along the others fixed. None where nothing moves, and where a placement is none that an exchange knows."""
+    mesh, rank = x.device_mesh, x.dim()
+    old, new = _shard_dims_or_none(x.placements, rank), _shard_dims_or_none(placements, rank)
+    moved = _moved(x.placements, rank)
+    if moved is None or moved == list(placements):
+        return None
+    order, shape = transposed(range(rank)), list(x.shape)
+    moves = []
+    for i, (a, b) in enumerate(zip(old, new, strict=True)):
+        if a is None or b is None:
+            if x.placements[i] != placements[i]:
+                return None
+        elif order[a] == b and old.count(a) == new.count(b) == 1:
+            shape[a] = x.to_local().shape[a]  # cut before and after, by the same ranks
+        else:
+            moves.append(i)
+    where = mesh.get_coordinate()
+    ranks = mesh.mesh[tuple(slice(None) if i in moves else where[i] for i in range(mesh.ndim))].flatten().tolist()
+    if not moves or ranks != sorted(ranks):
+        return None  # a group's ranks are in order; this mesh's are not
+    group = mesh.get_group(moves[0]) if len(moves) == 1 else _group_of(tuple(ranks), dist.group.WORLD)
+    sizes = tuple(mesh.size(i) for i in moves)
+    return group, Exchange(tuple(shape), sizes, tuple(old[i] for i in moves), tuple(new[i] for i in moves))
+
+
+def _shard_dims_or_none(placements: Sequence[Any], rank: int) -> list[int | None]:
+    return [d[0] if (d := _shard_dims([p], rank)) else None for p in placements]
+
+
+def _checked(x: Tensor, group: Any, shape: Sequence[int] | None, placements: Sequence[Any] | None, out: Any) -> Any:
+    """The placements of the result, once the arguments have been found good."""
+    sharded = _dtensor(x)
+    _check(x.dim() >= 2, f"the last two dims are swapped, but x has {x.dim()}.")
+    _check(
+        x.layout == torch.strided and not x.is_quantized and not x.is_nested,
+        f"takes dense, strided tensors, got layout {x.layout}. Convert it first (to_dense, int_repr).",
+    )
+    if sharded:
+        _check(group is None and shape is None, "a DTensor has its own mesh and shape. Leave group and shape out.")
+    if out is None:
+        return placements if placements is not None or not sharded else x.placements
+    _check(
+        _dtensor(out) == sharded and out.dtype == x.dtype and out.device == x.device,
+        f"out must be what x is, {'a DTensor' if sharded else 'a tensor'} of {x.dtype} on {x.device}; got "
+        f"{'a DTensor' if _dtensor(out) else 'a tensor'} of {out.dtype} on {out.device}.",
+    )
+    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+        raise RuntimeError(
+            "torch_transpose.distributed.transpose: functions with out=... arguments don't support automatic "
+            "differentiation, but one of the arguments requires grad. Call it without out, or under torch.no_grad()."
+        )
+    if not sharded:
+        return placements
+    _check(
+        out.device_mesh == x.device_mesh and list(out.shape) == transposed(x.shape),
+        f"out must have shape {transposed(x.shape)} on x's mesh; got {list(out.shape)} on {out.device_mesh}.",
+    )
+    _check(
+        placements is None or tuple(placements) == out.placements,
+        f"out is placed as {out.placements}, and placements say {placements}. Leave placements out.",
+    )
+    return out.placements
+
+
+def _check_out(x: Tensor, out: Tensor, shape: Sequence[int]) -> None:
+    """A local out must take the result and nothing else."""
+    _check(list(out.shape) == list(shape), f"out must have shape {list(shape)} on this rank, got {list(out.shape)}.")
+    if out.numel() == 0:
+        return
+    steps = sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1)
+    reach = 0
+    for step, size in steps:
+        _check(step > reach, f"out must not overlap itself, got strides {out.stride()}. Pass one of distinct elements.")
+        reach += step * (size - 1)
+    same = out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    _check(not same, "out must not share x's memory. Give it memory of its own.")
+
+
+def transpose(
+    x: Tensor,
+    *,
+    group: Any = None,
+    shape: Sequence[int] | None = None,
+    placements: Sequence[Any] | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Swap the last two dims of a tensor that is sharded over ranks, and materialise the result, sharded again.
+
+    Equal, byte for byte, to the transpose of the whole tensor, cut into shards. A collective: every rank of the group
+    or mesh must call it, in the same order as its other collectives, with the same global shape, dtype and placements.
+
+    Args:
+        x: a DTensor, whose placements say how it is sharded; or this rank's shard, a plain tensor ``(..., m, n)`` of
+            rows: dim -2 is cut over the group as ``torch.chunk`` cuts. Any strides and dense dtype; shards may be
+            empty, and the last ones smaller.
+        group: of a shard: the ProcessGroup that it is sharded over; the default group if None.
+        shape: of a shard: the whole tensor's shape. Needed only where the ranks' shards differ in size.
+        placements: of the result. By default those of ``x``: rows in, rows of the transpose out. With ``Shard(-2)`` in
+            and ``Shard(-1)`` out, or the reverse, nothing is communicated. Other placements than ``Shard`` are kept, or
+            reached by DTensor's own ``redistribute``.
+        out: where to write instead of a new tensor: a DTensor like the result, or for a shard a tensor of the local
+            result's shape, any strides without overlap, none of ``x``'s memory. It is never resized.
+
+    Returns:
+        What ``x`` is, a DTensor or a shard, or ``out``. Differentiable in ``x`` any number of times in reverse mode,
+        unless ``out`` is given. The local tensor is contiguous and never aliases ``x``.
+
+    Raises:
+        ValueError: an argument breaks a rule above. It is raised before anything is sent, on the ranks whose arguments
+            do; the others get the backend's error when the group's timeout expires, or when that process ends.
+        RuntimeError: ``out`` is given and a gradient would be needed, or as the backend.
+
+    Beside ``x`` and the result it takes the bytes that :func:`explain` names: at most four chunks, each the larger of a
+    sixteenth of this rank's result and 16 MiB (CPU: 2 MiB); of these, ``push`` keeps its symmetric memory for the next
+    call (see :func:`release`).
+    """
+    wanted = _checked(x, group, shape, placements, out)
+    if not _dtensor(x):
+        group, exchange = _of_shard(x, group, shape, wanted)
+        return _exchanged(x, out, group, exchange)
+    return _transposed_dtensor(x, wanted, out)
+
+
+def _exchanged(x: Tensor, out: Tensor | None, group: Any, exchange: Exchange) -> Tensor:
+    """A shard, exchanged."""
+    numbers = (exchange.shape, exchange.mesh, exchange.source, exchange.target, group.group_name)
+    if out is None:
+        return torch.ops.tx.exchange(x, *numbers)
+    torch.ops.tx.exchange_into(x, out, *numbers)
+    return out
+
+
+def _transposed_dtensor(x: Any, placements: Sequence[Any], out: Any) -> Tensor:
+    from torch.distributed.tensor import DTensor
+
+    found = _of_dtensor(x, placements)
+    if found is None:
+        y = torch.ops.tx.transpose(x)
+        if y.placements != tuple(placements):
+            y = y.redistribute(placements=placements)
+        return y if out is None else out.copy_(y)
+    group, exchange = found
+    if out is not None:
+        _exchanged(x.to_local(), out.to_local(), group, exchange)
+        return out
+    whole = transposed(x.shape)
+    stride = [math.prod(whole[d + 1 :]) for d in range(len(whole))]
+    local = _exchanged(x.to_local(), None, group, exchange)
+    return DTensor.from_local(
+        local, x.device_mesh, placements, run_check=False, shape=torch.Size(whole), stride=tuple(stride)
+    )
+
+
+def explain(
+    x: Tensor, *, group: Any = None, shape: Sequence[int] | None = None, placements: Sequence[Any] | None = None
+) -> Plan:
+    """How :func:`transpose` would run with these arguments on this rank; nothing is moved.
+
+    On GPUs, the first call for a group asks all its ranks whether they reach one another's memory: every rank must then
+    make it.
+    """
+    wanted = _checked(x, group, shape, placements, None)
+    if not _dtensor(x):
+        group, exchange = _of_shard(x, group, shape, wanted)
+    else:
+        found = _of_dtensor(x, wanted)
+        if found is None:
+            return Plan("local" if _moved(x.placements, x.dim()) == list(wanted) else "redistribute")
+        group, exchange = found
+    return _plan(exchange, group.rank(), x.element_size(), x.device.type, _path(group, x.device))
