@@ -450,7 +450,7 @@ _reachable: "WeakKeyDictionary[Any, bool]" = WeakKeyDictionary()
 def _path(group: Any, device: torch.device) -> str:
     if group.size() == 1:
         return "local"
-    if device.type != "cuda" or dist.get_backend(group) != "nccl":
+    if device.type != "cuda" or group._get_backend(device).name() != "nccl":
         return "all_to_all"
     if group not in _reachable:
         mine = (socket.gethostname(), device.index)
