@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from . import distributed
 from .page import write_page
 from .plots import CAPTIONS, base_name, write_plots
 from .results import CEILINGS, RESULTS, Record, load_all
@@ -191,6 +192,55 @@ def call_block(records: Sequence[Record]) -> str:
 BLOCKS: dict[str, Callable[[Sequence[Record]], str]] = {"cuda": cuda_block, "cpu": cpu_block, "call": call_block}
 
 
+SHARDED = "distributed"  # the block of the sharded transpose, whose results are another program's
+BASELINES_SHARDED = ("dtensor", "dtensor_after")
+
+
+def share(result: distributed.Result | None) -> str:
+    """A provider's time over the bare all-to-all's; a word in place of what there is no figure for."""
+    if result is None:
+        return "-"
+    return number(result.of_all_to_all, "{:.2f}") if result.status == "ok" else result.status
+
+
+def times_as_fast(providers: dict[str, distributed.Result]) -> str:
+    """How many times as fast as the faster of DTensor's two ways."""
+    ours, others = providers.get("tx"), [providers[name].median_s for name in BASELINES_SHARDED if name in providers]
+    timed = [seconds for seconds in others if seconds]
+    return f"**{min(timed) / ours.median_s:.1f}x**" if ours and ours.median_s and timed else "-"
+
+
+def mebibytes(result: distributed.Result | None) -> str:
+    return "-" if result is None or result.extra_bytes is None else f"{result.extra_bytes / 2**20:.0f}"
+
+
+def distributed_block(results: Sequence[distributed.Result]) -> str:
+    """Every machine's table: a line a case and number of ranks."""
+    text = []
+    for where, of_machine in by(lambda r: (r.hardware, r.device, r.torch, r.backend), results).items():
+        names = list(dict.fromkeys(r.provider for r in of_machine))
+        others = [name for name in names if name != distributed.BASELINE]
+        lines = []
+        cases = by(lambda r: (r.scaling, r.dtype, tuple(r.shape) if r.scaling == "strong" else (), r.ranks), of_machine)
+        for (scaling, dtype, _, ranks), of_case in sorted(cases.items(), key=lambda item: str(item[0])):
+            found = {r.provider: r for r in of_case}
+            bare = found.get(distributed.BASELINE)
+            matrix = "x".join(map(str, of_case[0].shape))
+            lines.append(
+                [f"{scaling} {matrix}", dtype, str(ranks)]
+                + [f"{bare.median_s * 1e3:.3f}" if bare and bare.median_s else "-"]
+                + [share(found.get(name)) for name in others]
+                + [times_as_fast(found)]
+                + [" / ".join(mebibytes(found.get(name)) for name in ("tx", "dtensor"))]
+            )
+        hardware, _, version, backend = where
+        commits = ", ".join(sorted({r.commit for r in of_machine}))
+        text.append(f"{hardware}, {backend}, torch {version}, commit {commits}.")
+        header = ["scaling, matrix", "dtype", "ranks", "bare ms", *(f"`{name}`" for name in others)]
+        text.append(markdown_table([*header, "speed-up over DTensor", "extra MiB, tx / dtensor"], lines))
+    return "\n\n".join(text) or NOTHING
+
+
 def mark(name: str, which: str) -> str:
     return f"<!-- benchmark:{name}:{which} -->"
 
@@ -207,11 +257,11 @@ def replace_block(text: str, name: str, body: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n{body}\n{end}", text)
 
 
-def render(text: str, records: Sequence[Record]) -> str:
+def render(text: str, records: Sequence[Record], sharded: Sequence[distributed.Result] = ()) -> str:
     """A README's text with all its tables made from these records."""
     for name, block in BLOCKS.items():
         text = replace_block(text, name, block(records))
-    return text
+    return replace_block(text, SHARDED, distributed_block(sharded))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -224,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     records = load_all(options.results)
     old = options.readme.read_text(encoding="utf-8")
-    new = render(old, records)
+    new = render(old, records, distributed.load(options.results))
     if options.check and new != old:
         old_lines, new_lines = old.splitlines(True), new.splitlines(True)
         sys.stdout.writelines(difflib.unified_diff(old_lines, new_lines, "README", "results", n=0))

@@ -100,8 +100,8 @@ def load(path: Path) -> list[Record]:
 
 
 def load_all(folder: Path = RESULTS) -> list[Record]:
-    """The records of every machine. Files named ladder-* are another program's."""
-    paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("ladder-"))
+    """The records of every machine. Files named ladder-* and distributed-* are other programs'."""
+    paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith(("ladder-", "distributed-")))
     return [record for path in paths for record in load(path)]
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .results import CALL_SUITE, Change, Record
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 NOISY = 0.1  # a spread above this fraction of the median is pointed out
 BASELINES = {"tx": "aten", "tx_into": "aten_into"}  # what each of ours is a replacement for
@@ -54,10 +58,10 @@ def is_call(row: Row) -> bool:
     return row.any.suite == CALL_SUITE
 
 
-def by(key: Callable[[Row], str], items: Iterable[Row]) -> dict[str, list[Row]]:
-    grouped: dict[str, list[Row]] = {}
-    for row in items:
-        grouped.setdefault(key(row), []).append(row)
+def by(key: Callable[[Item], Key], items: Iterable[Item]) -> dict[Key, list[Item]]:
+    grouped: dict[Key, list[Item]] = {}
+    for item in items:
+        grouped.setdefault(key(item), []).append(item)
     return grouped
 
 

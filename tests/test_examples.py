@@ -7,15 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 import torch_transpose as tx
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run_example(name: str, *options: str) -> str:
-    """Its output; fails with the whole output unless it exits with status 0."""
+def run_example(name: str, *options: str, ranks: int = 0) -> str:
+    """Its output, started by torchrun if it has ranks; fails with the whole output unless it exits with status 0."""
     env = {**os.environ, "PYTHONPATH": str(Path(tx.__file__).parent.parent)}
-    command = [sys.executable, str(ROOT / "examples" / name), *options]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    command = [sys.executable, *torchrun, str(ROOT / "examples" / name), *options]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -59,3 +62,10 @@ def test_photo(device: str) -> None:
 def test_weights(device: str) -> None:
     output = run_example("weights.py", "--device", device)
     assert output.count("every byte right") == (5 if device == "cuda" else 4) and "WRONG" not in output, output
+
+
+def test_distributed_fft(device: str) -> None:
+    ranks = 2 if device == "cpu" else min(2, torch.cuda.device_count())
+    output = run_example("distributed_fft.py", "--device", device, "--size", "130", ranks=ranks)
+    assert output.count("right") == 2 and "WRONG" not in output, output
+    assert ("path='all_to_all'" in output) == (device == "cpu"), output

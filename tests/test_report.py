@@ -13,10 +13,11 @@ from records import made_up_record
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
-from benchmarks import report, results, rows, terminal  # noqa: E402
+from benchmarks import distributed, report, results, rows, terminal  # noqa: E402
 from benchmarks.results import Record  # noqa: E402
 
-MARKS = "".join(f"## {name}\n{report.mark(name, 'begin')}\nold\n{report.mark(name, 'end')}\n" for name in report.BLOCKS)
+NAMES = [*report.BLOCKS, report.SHARDED]
+MARKS = "".join(f"## {name}\n{report.mark(name, 'begin')}\nold\n{report.mark(name, 'end')}\n" for name in NAMES)
 
 
 def record(provider: str, seconds: float | None, of_copy: float | None, **values: object) -> Record:
@@ -187,8 +188,28 @@ def test_the_call_block_is_in_microseconds() -> None:
     assert "Some GPU" in block and "Some CPU" in block
 
 
+def sharded(provider: str, seconds: float | None, **values: object) -> distributed.Result:
+    about = {"machine": "some-gpu", "hardware": "Some GPU", "device": "cuda", "torch": "2.11.0", "cuda": "13.0"}
+    about |= {"commit": "abc", "date": "", "command": "", "ranks": 4, "backend": "nccl", "scaling": "strong"}
+    about |= {"shape": [64, 64], "dtype": "float32", "status": "ok" if seconds else "wrong", "median_s": seconds}
+    about |= {"of_all_to_all": seconds and seconds / 2e-3, "extra_bytes": 3 << 20}
+    return distributed.Result(**{**about, "provider": provider, **values})  # type: ignore[arg-type]
+
+
+def test_the_sharded_block_compares_with_the_bare_collective_and_the_faster_dtensor() -> None:
+    times = {"all_to_all": 2e-3, "dtensor": 6e-3, "dtensor_after": 5e-3, "tx": 2.5e-3}
+    two = {"ranks": 2, "scaling": "weak"}
+    block = report.distributed_block(
+        [sharded(name, seconds) for name, seconds in times.items()]
+        + [sharded("all_to_all", 1e-3, **two), sharded("tx", None, **two)]
+    )
+    assert "Some GPU, nccl, torch 2.11.0, commit abc." in block
+    assert "| strong 64x64 | float32 | 4 | 2.000 | 3.00 | 2.50 | 1.25 | **2.0x** | 3 / 3 |" in block
+    assert "| weak 64x64 | float32 | 2 | 1.000 | - | - | wrong | - | 3 / - |" in block
+
+
 def test_a_block_without_results_says_so() -> None:
-    for block in report.BLOCKS.values():
+    for block in [*report.BLOCKS.values(), report.distributed_block]:
         assert block([]) == report.NOTHING
 
 
@@ -198,7 +219,7 @@ def test_a_block_without_results_says_so() -> None:
 def test_only_what_stands_between_the_marks_changes() -> None:
     text = report.render("before\n" + MARKS + "after\n", case())
     assert text.startswith("before\n## cuda\n") and text.endswith("after\n")
-    assert "old" not in text and text.count("<!-- benchmark:") == 2 * len(report.BLOCKS)
+    assert "old" not in text and text.count("<!-- benchmark:") == 2 * len(NAMES)
     assert report.render(text, case()) == text
 
 

@@ -28,7 +28,7 @@ Box = tuple[tuple[int, int], ...]  # [begin, end) along each dim
 Slices = tuple[slice, ...]
 
 # A chunk is this many bytes of a rank's output, or MOST_CHUNKS-th of it where that is more.
-CHUNK_BYTES = {"cuda": 16 << 20, "cpu": 2 << 20}
+CHUNK_BYTES = {"cuda": 16 << 20, "cpu": 8 << 20}
 MOST_CHUNKS = 16
 WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
 
@@ -720,7 +720,7 @@ def transpose(
         RuntimeError: ``out`` is given and a gradient would be needed, or as the backend.
 
     Beside ``x`` and the result it takes the bytes that :func:`explain` names: at most four chunks, each the larger of a
-    sixteenth of this rank's result and 16 MiB (CPU: 2 MiB); of these, ``push`` keeps its symmetric memory for the next
+    sixteenth of this rank's result and 16 MiB (CPU: 8 MiB); of these, ``push`` keeps its symmetric memory for the next
     call (see :func:`release`).
     """
     wanted = _checked(x, group, shape, placements, out)
