@@ -332,6 +332,7 @@ class _Staging:
 
     def __init__(self, group: Any, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
+        self.high = torch.cuda.Stream(device, priority=-1)
         self._device = device
         self._timeout_ms = int(group._get_backend(device).options._timeout.total_seconds() * 1000)
         self._bytes = 0
@@ -381,6 +382,7 @@ class _Staging:
 
 _stagings: "WeakKeyDictionary[Any, _Staging]" = WeakKeyDictionary()
 BY = "kernel"
+HIGH = False
 
 
 def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
@@ -398,14 +400,19 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     staging = _stagings[group]
     staging.reserve(most * x.element_size(), group)
     current, side = torch.cuda.current_stream(x.device), staging.stream
+    caller = current
+    if HIGH:
+        current = staging.high
+        current.wait_stream(caller)
     arrived: list[Any] = []
     if BY == "engine":
         sending = x.new_empty(2, s.send_count)
 
     def unpack(k: int) -> None:
         current.wait_event(arrived[k])
-        for part in s.unpacks[k]:
-            _move(staging.view(rank, k % 2, part.begin, part.shape, x.dtype), out[part.where], unpacking)
+        with torch.cuda.stream(current):
+            for part in s.unpacks[k]:
+                _move(staging.view(rank, k % 2, part.begin, part.shape, x.dtype), out[part.where], unpacking)
 
     def pack(k: int) -> None:
         for part in s.sends[k]:
@@ -430,7 +437,8 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
                     else:
                         _move(x[parts[q].where], to, packing)
         if k == 0 and s.stays:
-            _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
+            with torch.cuda.stream(current):
+                _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
         if k > 0:
             unpack(k - 1)
             side.wait_stream(current)
@@ -441,6 +449,8 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
             arrived.append(side.record_event())
     unpack(len(s.sends) - 1)
     side.wait_stream(current)
+    if HIGH:
+        caller.wait_stream(current)
 
 
 # Per group: whether its ranks can write into one another's memory. Asked once, of all of them.
