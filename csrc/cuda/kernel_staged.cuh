@@ -37,6 +37,7 @@ struct alignas(16) StagedRun {
   int32_t at;
   int32_t end;  // bytes from the first granule's begin to the run's end; 0: outside the problem
 };
+static_assert(sizeof(StagedRun) == kStagedRunEntryBytes, "the planner counts the table into shared memory");
 
 // A block's tile: its origins, and how much of it the problem fills.
 struct StagedOrigin {

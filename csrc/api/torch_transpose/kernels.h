@@ -26,7 +26,10 @@ struct Permutation {
 void permute_cpu(const Permutation& permutation, const void* in, void* out, int threads = 0);
 
 // Enqueued on `stream` of the current device; neither waits nor allocates. Throws std::runtime_error if the
-// launch fails or the library was built without CUDA.
+// launch fails or the library was built without CUDA. The input must be readable from the first byte of its
+// first element's aligned 16-byte granule to the last byte of its last element's: kernels load whole
+// granules, and what lies between elements, and ignore what is not asked for. Memory of cudaMalloc always is;
+// writes keep to the elements of the output.
 void permute_cuda(const Permutation& permutation, const void* in, void* out, CUstream_st* stream);
 
 }  // namespace tx
