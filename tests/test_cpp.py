@@ -1,4 +1,4 @@
-"""C++ programs: find_package after an install, the ops with LibTorch, and the CPU kernels without torch."""
+"""C++ programs: find_package after an install, the ops with LibTorch, and the kernels without torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import need_gpus
 
 import torch_transpose as tx
 
@@ -26,10 +27,22 @@ def run(*command: str | Path | None, **env: str) -> str:
     return done.stdout
 
 
-def build_examples(prefix: Path, work: Path) -> Path:
-    run(CMAKE, "-S", ROOT / "examples/cpp", "-B", work, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+def install(prefix: Path) -> Path:
+    """What this Python's build installs for C++ programs."""
+    if not BUILD.exists():
+        pytest.skip(f"the package was not built here: no {BUILD.relative_to(ROOT)}")
+    run(CMAKE, "--install", BUILD, "--prefix", prefix)
+    return prefix
+
+
+def build(source: Path, prefix: Path, work: Path) -> Path:
+    run(CMAKE, "-S", source, "-B", work, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     run(CMAKE, "--build", work, "-j", "2")
     return work
+
+
+def build_examples(prefix: Path, work: Path) -> Path:
+    return build(ROOT / "examples/cpp", prefix, work)
 
 
 class Rows(torch.nn.Module):
@@ -42,10 +55,8 @@ class Rows(torch.nn.Module):
 
 
 def test_with_torch(tmp_path: Path) -> None:
-    """What this Python's build installs: the op call with its gradient, and an AOTInductor package run from C++."""
-    if not BUILD.exists():
-        pytest.skip(f"the package was not built here: no {BUILD.relative_to(ROOT)}")
-    run(CMAKE, "--install", BUILD, "--prefix", tmp_path / "prefix")
+    """The op call with its gradient, and an AOTInductor package run from C++."""
+    install(tmp_path / "prefix")
     assert not list((tmp_path / "prefix").rglob("_C*")), "the inside of the Python package was installed too"
     examples = build_examples(tmp_path / "prefix", tmp_path / "build")
     batch = torch.export.Dim("batch", min=2, max=64)
@@ -73,4 +84,25 @@ def test_without_torch(tmp_path: Path) -> None:
     library = next((tmp_path / "prefix").rglob("libtorch_transpose_kernels.a"))
     include = f"-I{tmp_path / 'prefix/include'}"
     run(compiler, "-std=c++20", "-O1", include, ROOT / "tests/kernels_test.cpp", library, "-fopenmp", "-o", checks)
+    assert "all right" in run(checks)
+
+
+PROGRAM = """cmake_minimum_required(VERSION 3.22)
+project(check LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(torch_transpose REQUIRED)
+add_executable(check {source})
+target_compile_options(check PRIVATE -Wall -Wextra -Werror)
+target_link_libraries(check PRIVATE torch_transpose::kernels)
+"""
+
+
+def test_cuda_without_torch(tmp_path: Path) -> None:
+    """Built wherever the package is built with CUDA, run where there is a GPU."""
+    if "cuda" not in tx.build_info()["backends"]:
+        need_gpus(1)
+    (tmp_path / "CMakeLists.txt").write_text(PROGRAM.format(source=ROOT / "tests/kernels_cuda_test.cpp"))
+    checks = build(tmp_path, install(tmp_path / "prefix"), tmp_path / "build") / "check"
+    assert "libtorch" not in run("ldd", checks)
+    need_gpus(1)
     assert "all right" in run(checks)

@@ -20,7 +20,7 @@ struct Permutation {
 
 // Both throw std::invalid_argument, with nothing written, unless `dims` is a permutation, every field is as
 // said above, sizes and strides reach fewer than 2^63 bytes, and the output's elements overlap neither one
-// another nor the input. The pointers may have any alignment on a CPU, and the element's on a GPU.
+// another nor the input. The pointers may have any alignment.
 
 // On the calling thread and, where it pays, on up to `threads` in all; 0: as many as OpenMP gives.
 void permute_cpu(const Permutation& permutation, const void* in, void* out, int threads = 0);
