@@ -164,9 +164,9 @@ def geam_missing() -> str:
     return why_not(lambda: (needs_gpu(), _cublas()))
 
 
-def geam(w: Workload) -> Call:
-    x, dims = w.x, w.dims
-    if x.dim() != 2 or dims != (1, 0):
+def geam_into(x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What writes the transpose of a matrix into memory given to it, on torch's current stream."""
+    if x.dim() != 2:
         raise ValueError("geam transposes one matrix")
     if x.dtype not in GEAM:
         raise ValueError("geam takes float32, float64, complex64 and complex128")
@@ -179,8 +179,7 @@ def geam(w: Workload) -> Call:
     function = getattr(_cublas(), name)
     one, zero = pair(1), pair(0)
 
-    def call() -> torch.Tensor:
-        out = result_like(w)
+    def write(out: torch.Tensor) -> torch.Tensor:
         handle = torch.cuda.current_blas_handle()
         to, source = ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(x.data_ptr())
         # cuBLAS is column-major: our x is its cols x rows, and the rows x cols that it writes are our result.
@@ -188,10 +187,17 @@ def geam(w: Workload) -> Call:
             ctypes.c_void_p(handle), 1, 0, rows, cols, one, source, pitch, zero, to, rows, to, rows
         )  # 1 is CUBLAS_OP_T, 0 is CUBLAS_OP_N
         if status:
-            raise RuntimeError(f"{name} returned status {status}")
+            raise RuntimeError(f"{name} of {rows} x {cols} returned status {status}")
         return out
 
-    return call
+    return write
+
+
+def geam(w: Workload) -> Call:
+    if w.dims != (1, 0):
+        raise ValueError("geam transposes one matrix")
+    write = geam_into(w.x)
+    return lambda: write(result_like(w))
 
 
 # ---- cuTENSOR ----

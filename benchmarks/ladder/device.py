@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import statistics
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 import torch_transpose
 
 from ..measure import flushed_device_clock
+from ..peers import geam_into
 from ..providers import Call
 from ..results import round_to
 from . import build
@@ -78,49 +78,6 @@ def library(group: str) -> Library:
     return Library(build.build(group, build.nvcc_command(arch)))
 
 
-@cache
-def _cublas() -> ctypes.CDLL:
-    """The cuBLAS that torch itself has loaded, or would load."""
-    torch.cuda.current_blas_handle()  # makes torch load it
-    name = f"libcublas.so.{str(torch.version.cuda).split('.')[0]}"
-    folders = [""]  # the loader's own search finds a library that is already in the process
-    found = importlib.util.find_spec("nvidia")
-    for root in found.submodule_search_locations or [] if found else []:
-        folders += [f"{path.parent}/" for path in sorted(Path(root).rglob(name))]
-    errors = []
-    for folder in folders:
-        try:
-            return ctypes.CDLL(folder + name)
-        except OSError as error:
-            errors.append(str(error))
-    raise RuntimeError(f"cublas_geam needs {name}, which could not be loaded: {'; '.join(errors)}")
-
-
-def _geam(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """out = 1 * x^T + 0 * out. Row-major matrices are the transposes of cuBLAS's column-major ones."""
-    rows, cols = x.shape
-    transposed, plain = 1, 0  # CUBLAS_OP_T, CUBLAS_OP_N
-    one, zero = ctypes.c_float(1), ctypes.c_float(0)
-    status = _cublas().cublasSgeam(
-        ctypes.c_void_p(torch.cuda.current_blas_handle()),  # on torch's current stream
-        ctypes.c_int(transposed),
-        ctypes.c_int(plain),
-        ctypes.c_int(rows),
-        ctypes.c_int(cols),
-        ctypes.byref(one),
-        ctypes.c_void_p(x.data_ptr()),
-        ctypes.c_int(cols),
-        ctypes.byref(zero),
-        ctypes.c_void_p(out.data_ptr()),
-        ctypes.c_int(rows),
-        ctypes.c_void_p(out.data_ptr()),
-        ctypes.c_int(rows),
-    )
-    if status != 0:
-        raise RuntimeError(f"cublas_geam: cublasSgeam of {rows} x {cols} returned status {status}")
-    return out
-
-
 # ---- running ----
 
 
@@ -139,7 +96,8 @@ def prepare(rung: Rung, x: torch.Tensor | None, out: torch.Tensor) -> Call:
         if rung.name == "tx":
             return lambda: torch_transpose.transpose(x, out=out)
         if rung.name == "cublas_geam":
-            return lambda: _geam(x, out)
+            write = geam_into(x)
+            return lambda: write(out)
     lib, target, device = library(rung.group), out.data_ptr(), out.device.index
     stream = torch.cuda.current_stream(out.device).cuda_stream
 
