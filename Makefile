@@ -4,7 +4,7 @@
 #   make sanitize random problems through the CPU kernels under sanitizers
 #   make ladder   the published kernels, measured    make tune     sweep the CUDA tiles (GPU, nvcc)
 #   make lint     format and lint checks             make format   apply them
-#   make matrix   the tests under the oldest, the pinned and the newest torch
+#   make matrix   the tests under the oldest, the pinned and the newest torch, and the pinned one under each of PYTHONS
 #   make package  wheel and sdist, checked, and the wheel used in an environment of its own
 #   make docs     the API documentation              make sanitize-cuda   compute-sanitizer (GPU)
 #   make clean    remove what builds left
@@ -12,6 +12,7 @@
 # Everything runs in a local .venv. It sees the packages of PYTHON when that has torch 2.11 or later; otherwise it
 # gets the torch pinned here. TORCH=x.y.z or TORCH=newest asks for a version of its own (with another VENV to keep both).
 PYTHON ?= python3
+PYTHONS ?=
 VENV ?= .venv
 TORCH ?= auto
 PINNED_TORCH := 2.13.0
@@ -86,6 +87,10 @@ format: $(VENV)/ready
 
 matrix:
 	for torch in $(MATRIX); do $(MAKE) test VENV=.venv-torch-$$torch TORCH=$$torch || exit 1; done
+	for python in $(PYTHONS); do \
+	  tag=$$($$python -c 'import sys; print(sys.implementation.cache_tag)') && \
+	  $(MAKE) test PYTHON=$$python VENV=.venv-$$tag TORCH=$(PINNED_TORCH) || exit 1; \
+	done
 
 # The wheel is made from the sdist, so an sdist that lacks a file fails here. It is then installed beside nothing but
 # what $(VENV) was made of, and run from elsewhere.

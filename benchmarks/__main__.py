@@ -27,12 +27,14 @@ from .measure import (
 )
 from .page import write_page
 from .plots import write_plots
+from .precompile import precompile
 from .providers import PROVIDERS, Workload
 from .results import (
     CALL_CEILINGS,
     CALL_SUITE,
     CEILINGS,
     RESULTS,
+    Key,
     Record,
     compare,
     load,
@@ -53,7 +55,7 @@ TIMER_CASES = 4  # rows of the torch.utils.benchmark table
 
 # Seconds that preparing a provider takes, and bytes a second that making and checking an input of one takes: only for
 # the estimate of the time left.
-SETUP_S = {EVERYWHERE: 0.02, EVERY_CASE: 2.0, QUICK_ONLY: 5.0}
+SETUP_S = {EVERYWHERE: 0.02, EVERY_CASE: 0.5, QUICK_ONLY: 3.0}
 CHECKED_BYTES_S = {"cuda": 20e9, "cpu": 0.2e9}
 
 
@@ -81,10 +83,10 @@ def missing_providers(kinds: Sequence[str]) -> dict[str, str]:
 def provider_names(asked: Sequence[str], job: Job, kind: str, missing: Collection[str] = ()) -> list[str]:
     """The providers of a job, in the table's order. The ceilings always run: a fraction needs them.
 
-    `asked` names providers, or "all" for every one on every case; else those that compile run on fewer cases.
+    `asked` names providers, or "all" for every one on every case; else those that take seconds run on fewer cases.
     """
     if not asked:
-        chosen = {name for name, p in PROVIDERS.items() if kind in p.runs and job.depth <= p.depth}
+        chosen = {name for name, p in PROVIDERS.items() if kind in p.runs and job.depth <= p.depth_on(kind)}
     elif "all" in asked:
         chosen = {name for name, p in PROVIDERS.items() if kind in p.runs}
     else:
@@ -129,11 +131,24 @@ def records_of(
 
 
 class Bench:
-    """A run on one machine: its providers, clocks and efforts."""
+    """A run on one machine: its providers, clocks and efforts, and the records of this very commit that it completes.
+
+    A case that such records hold already is measured again with all their providers, when the run asks for more: ratios
+    are within one run, and nothing is lost.
+    """
 
     def __init__(
-        self, machine: Machine, asked: Sequence[str], efforts: dict[str, Effort], missing: Collection[str]
+        self,
+        machine: Machine,
+        asked: Sequence[str],
+        efforts: dict[str, Effort],
+        missing: Collection[str],
+        kept: Sequence[Record] = (),
     ) -> None:
+        self._recorded: dict[Key, set[str]] = {}
+        for r in kept:
+            if r.commit == machine.commit and r.torch == machine.torch:
+                self._recorded.setdefault(r.key, set()).add(r.provider)
         self._machine = machine
         self._asked = asked
         self._efforts = efforts
@@ -146,22 +161,29 @@ class Bench:
     def effort(self, job: Job) -> Effort:
         return self._efforts["call" if job.is_call else self._machine.device]
 
+    def recorded(self, job: Job) -> set[str]:
+        return self._recorded.get((self._machine.machine, job.case.suite, job.name, job.dtype_name), set())
+
+    def kind(self, job: Job) -> str:
+        return f"{self._machine.device} call" if job.is_call else self._machine.device
+
+    def asked_for(self, job: Job) -> list[str]:
+        return provider_names(self._asked, job, self.kind(job), self._missing)
+
     def names(self, job: Job) -> list[str]:
-        device = self._machine.device
-        return provider_names(self._asked, job, f"{device} call" if job.is_call else device, self._missing)
+        """Those that run on a job: who is asked for, and who has a record that a new one of the case replaces."""
+        chosen = {*self.asked_for(job), *self.recorded(job)}
+        return [name for name in PROVIDERS if name in chosen and name not in self._missing]
 
     def expected_seconds(self, job: Job) -> float:
         """About how long a case takes."""
         names = self.names(job)
         checked = len(names) * job.bytes / CHECKED_BYTES_S[self._machine.device]
-        return self.effort(job).budget_s + checked + sum(SETUP_S[PROVIDERS[n].depth] for n in names)
+        return self.effort(job).budget_s + checked + sum(SETUP_S[PROVIDERS[n].depth_on(self.kind(job))] for n in names)
 
-    def is_measured(self, job: Job, kept: Sequence[Record]) -> bool:
-        """Whether records of this very commit and torch hold all that the case would give."""
-        m = self._machine
-        where = (m.machine, job.case.suite, job.name, job.dtype_name)
-        same = [r for r in kept if r.key == where and r.commit == m.commit and r.torch == m.torch]
-        return {r.provider for r in same} >= set(self.names(job))
+    def is_measured(self, job: Job) -> bool:
+        """Whether the records hold all that the run asks for."""
+        return self.recorded(job) >= set(self.asked_for(job))
 
     def run(self, job: Job) -> list[Record]:
         """Measure one case. What does not fit in memory is a refusal of all its providers."""
@@ -238,6 +260,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     what.add_argument("--suite", type=listed, default=[], metavar="NAMES", help="among " + ", ".join(SUITES))
     what.add_argument("--case", default="", metavar="TEXT", help="only cases whose name contains this")
+    what.add_argument("--shape", default="", metavar="AxB", help="a shape of your own instead, such as 4096x11008")
+    what.add_argument("--dims", default="", metavar="D,D", help="its permutation (default: the last two swapped)")
     what.add_argument("--dtype", type=listed, default=[], metavar="NAMES", help="torch dtypes, such as float16")
     what.add_argument("--itemsize", type=listed, default=[], metavar="BYTES", help="element widths: 1,2,4,8,16")
     what.add_argument(
@@ -245,12 +269,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=listed,
         default=[],
         metavar="NAMES",
-        help="see below; ceilings always run. Unless named, those that compile run once a case. all: all, everywhere",
+        help="see below; ceilings always run. Unless named, slow ones run on fewer cases. all: all, everywhere",
     )
     size = what.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="few repeats: the default")
     size.add_argument("--full", action="store_true", help="every case, and more repeats")
-    what.add_argument("--resume", action="store_true", help="leave out what the records hold of this commit already")
+    what.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out what the records hold of this commit already; cases that lack a provider are measured whole",
+    )
     what.add_argument("--list", action="store_true", help="print the selected cases and measure nothing")
     what.add_argument("--from", dest="source", type=Path, metavar="PATH", help="measure nothing: take these records")
     out = parser.add_argument_group("what becomes of it")
@@ -271,6 +299,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"{flag} needs a file of results; there is none at {path}")
     if options.source:
         return options
+    if options.dims and not options.shape:
+        parser.error("--dims permutes a shape of your own: give --shape too")
+    if options.shape and (options.suite or options.case):
+        parser.error("--shape measures a shape of your own; --suite and --case choose from the list: give one of them")
     try:
         options.device = choose_device(options.device)
         options.jobs = select(
@@ -280,12 +312,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             [named_dtype(name) for name in options.dtype],
             [int(size) for size in options.itemsize],
             options.full,
+            options.shape,
+            options.dims,
         )
     except ValueError as error:
         parser.error(str(error))
     if not options.jobs:
         parser.error("no case matches; --list with fewer filters shows what there is")
-    options.filtered = bool(options.suite or options.case or options.dtype or options.itemsize)
+    options.filtered = bool(options.suite or options.case or options.shape or options.dtype or options.itemsize)
     return options
 
 
@@ -295,7 +329,8 @@ def command(options: argparse.Namespace) -> str:
     for name in ("suite", "dtype", "itemsize", "provider"):
         if value := getattr(options, name):
             words += [f"--{name}", ",".join(value)]
-    words += ["--case", options.case] if options.case else []
+    for name in ("case", "shape", "dims"):
+        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
     words += ["--full"] if options.full else []
     return shlex.join(words)
 
@@ -307,20 +342,22 @@ def measured_records(options: argparse.Namespace) -> tuple[list[Record], bool]:
     path = options.json = options.json or RESULTS / f"{machine.machine}.jsonl"
     kept = load(path) if path.exists() else []
     missing = missing_providers([options.device, f"{options.device} call"])
-    bench = Bench(machine, options.provider, FULL if options.full else QUICK, missing)
+    efforts = FULL if options.full else QUICK
+    bench = Bench(machine, options.provider, efforts, missing, kept if options.resume else ())
     print(f"{machine.hardware}, torch {machine.torch}, commit {machine.commit}: {len(jobs)} cases", file=sys.stderr)
     for name, why in missing.items():
         print(f"not here: {name}: {why}", file=sys.stderr)
     measured: list[Record] = []
     begin = time.monotonic()
     if options.resume:
-        done = [job for job in jobs if bench.is_measured(job, kept)]
+        done = [job for job in jobs if bench.is_measured(job)]
         keys = {(job.case.suite, job.name, job.dtype_name) for job in done}
         measured = [r for r in kept if r.machine == machine.machine and (r.suite, r.case, r.dtype) in keys]
         jobs = [job for job in jobs if job not in done]
         print(f"{len(done)} of them are in {path} already", file=sys.stderr)
     saved = begin
     try:
+        precompile(options.device, [(job, bench.names(job)) for job in jobs])
         with Tracker([bench.expected_seconds(job) for job in jobs]) as tracker:
             for job in jobs:
                 name = f"{job.case.suite} {job.name} {job.dtype_name}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .plots import CAPTIONS, base_name, drawn
 from .results import Record
-from .rows import Row, by, failures, is_call, provider_names, reasons, sentence, spread, state
+from .rows import Row, absences, by, failures, is_call, provider_names, reasons, sentence, spread, state
 
 TEMPLATE = Path(__file__).with_name("page.html")
 METRICS = {
@@ -37,7 +37,7 @@ def figures_of(row: Row, record: Record) -> dict[str, float]:
 def cell(row: Row, name: str, metric: str) -> str:
     record = row.providers.get(name)
     if record is None:
-        return "<td></td>"
+        return '<td class="none" title="not run: see below the tables">-</td>'
     word = state(record) or ("alias" if record.alias else None)
     if word is not None:
         why = record.reason or "it returned a view of its input and moved nothing"
@@ -132,9 +132,10 @@ def section(items: Sequence[Row]) -> str:
         parts.append("<h3>Bandwidth</h3>" + table(moved, f"moved-{name}", "of"))
     if calls:
         parts.append("<h3>Cost of a call, in microseconds</h3>" + table(calls, f"calls-{name}", "us"))
-    if failed := failures(items):
-        lines = "".join(f"<li>{escape(line)}</li>" for line in reasons(failed))
-        parts.append(f"<details><summary>What was refused or wrong, and why</summary><ul>{lines}</ul></details>")
+    if explained := [*absences(moved), *absences(calls), *reasons(failures(items))]:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in explained)
+        summary = "What was not run, refused or wrong, and why"
+        parts.append(f"<details><summary>{summary}</summary><ul>{lines}</ul></details>")
     parts.append("<h3>Plots</h3>" + plots_of(items))
     parts.append(f"<h3>Measure it again</h3><pre>{reproduce(records)}</pre></section>")
     return "\n".join(parts)

@@ -5,8 +5,8 @@ Those of torch and of this library stand here, those of other libraries in `peer
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -129,9 +129,14 @@ class Provider:
     straight: bool = False  # it copies: right when its bytes are the input's in the input's order
     may_alias: bool = False  # a view of the input is a right answer from it
     computes: bool = False  # it multiplies by one: verified and timed on ordinary numbers
-    depth: int = EVERYWHERE  # EVERY_CASE and QUICK_ONLY are for those that compile for seconds
+    compiles: bool = False  # by torch.compile: done beforehand, see precompile.py
+    depth: Mapping[str, int] = field(default_factory=dict)  # where it runs on fewer cases: it takes seconds
     missing: Callable[[], str] = lambda: ""  # why it cannot run on this machine at all
     plan: Callable[[Workload], str] = lambda w: ""
+
+    def depth_on(self, kind: str) -> int:
+        """How often it is measured where `kind` is: a device, or small calls on it."""
+        return self.depth.get(kind, EVERYWHERE)
 
 
 CALLS = ("cuda call", "cpu call")
@@ -153,14 +158,16 @@ PROVIDERS: dict[str, Provider] = {
         _compiled(),
         ("cuda", "cpu", *CALLS),
         may_alias=True,
-        depth=EVERY_CASE,
+        compiles=True,
+        depth={"cpu": EVERY_CASE},
     ),
     "compile_tuned": Provider(
         "the same in mode max-autotune-no-cudagraphs",
         _compiled(mode="max-autotune-no-cudagraphs"),
         ("cuda",),
         may_alias=True,
-        depth=QUICK_ONLY,
+        compiles=True,
+        depth={"cuda": QUICK_ONLY},
     ),
     "triton": Provider(
         "a hand-written Triton kernel",
@@ -190,7 +197,7 @@ PROVIDERS: dict[str, Provider] = {
         peers.jax,
         ("cuda", "cpu"),
         may_alias=True,
-        depth=EVERY_CASE,
+        depth={"cuda": EVERY_CASE, "cpu": EVERY_CASE},
         missing=peers.jax_missing,
     ),
     "numpy": Provider(

@@ -19,6 +19,7 @@ from .results import CEILINGS, RESULTS, Record, load_all
 from .rows import (
     BASELINES,
     Row,
+    absences,
     by,
     counted,
     geometric_mean,
@@ -155,6 +156,7 @@ def bandwidth_block(records: Sequence[Record], device: str, pairs: Sequence[tupl
                 table = f"{lead}\n\n{width_table(of_suite, ours)}"
                 folded = f"<details><summary><code>{ours}</code>: {suite}</summary>\n\n{table}\n\n</details>"
                 text.append(folded if models or suite != first else table)
+        text += ["\n".join(f"- {line}" for line in absences(items))] if absences(items) else []
         heatmap = f"![{CAPTIONS['heatmap']}]({LINKED}/{machine}-heatmap.svg)"
         text.append(f"<details><summary>all shapes and providers as a heat map</summary>\n\n{heatmap}\n\n</details>")
     return "\n\n".join(text) or NOTHING

@@ -15,6 +15,13 @@ Key = TypeVar("Key")
 NOISY = 0.1  # a spread above this fraction of the median is pointed out
 BASELINES = {"tx": "aten", "tx_into": "aten_into"}  # what each of ours is a replacement for
 
+# Why a provider stands on fewer cases than others in a run that does not name it (`depth` in providers.py).
+SELDOM = {
+    "compile": "unless named, on a CPU it runs once a case, in its main width: it compiles for seconds",
+    "jax": "unless named, it runs once a case, in its main width: it compiles for seconds",
+    "compile_tuned": "unless named, it runs on a quick run's cases, in their main width: it tunes each for seconds",
+}
+
 # ---- rows ----
 
 
@@ -171,6 +178,17 @@ def reasons(failed: Sequence[Record]) -> list[str]:
     return lines
 
 
+def absences(items: Sequence[Row]) -> list[str]:
+    """A line on each provider that some of the rows were measured without, and why: what "-" stands for."""
+    lines = []
+    for name in sorted(provider_names(items)):
+        without = sum(name not in row.providers for row in items)
+        if without:
+            why = SELDOM.get(name, "the run that measured them was not asked for it, or did not find it")
+            lines.append(f"not run: {name} on {without} of {counted(len(items), 'case')}: {why}")
+    return lines
+
+
 def noise_notes(items: Iterable[Row]) -> list[str]:
     """A line on the timings that spread widely, when there are any."""
     found = [(value, r) for row in items for r in row.providers.values() if (value := spread(r)) is not None]
@@ -200,7 +218,7 @@ def tables(items: Sequence[Row]) -> list[Table]:
             lines.append(line)
         aliased = any(record.alias for row in moved for record in row.providers.values())
         note = "alias: it returned a view of its input and moved nothing, so it is no baseline."
-        found.append(Table(header, lines, [*([note] if aliased else []), *noise_notes(moved)]))
+        found.append(Table(header, lines, [*([note] if aliased else []), *absences(moved), *noise_notes(moved)]))
     if calls := [row for row in items if is_call(row)]:
         names = provider_names(calls)
         header = ["call", "dtype", *(f"{name} us" for name in names), "tx / aten"]
@@ -208,7 +226,7 @@ def tables(items: Sequence[Row]) -> list[Table]:
         for row in calls:
             cells = [micros(row.providers.get(name)) for name in names]
             lines.append([row.any.case, row.any.dtype, *cells, number(row.speedup("tx"), "{:.2f}x")])
-        found.append(Table(header, lines, noise_notes(calls)))
+        found.append(Table(header, lines, [*absences(calls), *noise_notes(calls)]))
     return found
 
 

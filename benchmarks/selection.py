@@ -11,7 +11,7 @@ import torch
 
 # The tests' folder is no package: pytest puts it on the path for them, and this does for us.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from cases import BENCH_CASES, ITEMSIZE_DTYPE, Case, make_input
+from cases import BENCH_CASES, ITEMSIZE_DTYPE, LAYOUTS, Case, case_from_text, make_input
 
 from .results import CALL_SUITE
 
@@ -54,6 +54,12 @@ class Job:
     def make_input(self, device: torch.device) -> torch.Tensor:
         return make_input(self.case, self.dtype, device)
 
+    def make_layout(self, device: torch.device) -> torch.Tensor:
+        """The input's shape, strides and offset, in memory of any content."""
+        return LAYOUTS[self.case.layout](
+            self.case.shape, lambda count: torch.empty(count, dtype=self.dtype, device=device)
+        )
+
     @property
     def bytes(self) -> int:
         return self.case.numel * self.dtype.itemsize
@@ -84,11 +90,17 @@ def select(
     dtypes: Sequence[torch.dtype] = (),
     itemsizes: Sequence[int] = (),
     full: bool = False,
+    shape: str = "",
+    dims: str = "",
 ) -> list[Job]:
-    """The jobs of a run. Without `full` and without any filter: the quick selection."""
+    """The jobs of a run. Without `full` and without any filter: the quick selection. `shape`: of that one alone."""
     unknown = sorted(set(suites) - set(SUITES))
     if unknown:
         raise ValueError(f"suites must be among {', '.join(SUITES)}; got {', '.join(unknown)}")
+    bandwidth = "flushed" if device == "cuda" else "host"
+    if shape:
+        own = case_from_text(shape, dims)
+        return [Job(own, dtype, bandwidth, QUICK_ONLY) for dtype in dtypes_of(own, dtypes, itemsizes)]
     quick = not (full or suites or substring or dtypes or itemsizes)
     jobs = []
     for suite in suites or DEVICE_SUITES[device]:
@@ -96,7 +108,7 @@ def select(
             : None if suite in WHOLE_SUITES else QUICK_CASES[device]
         ]
         cases = [case for case in BENCH_CASES if case.suite == suite and substring in case.name]
-        clocks = CALL_CLOCKS[device] if suite == CALL_SUITE else ("flushed" if device == "cuda" else "host",)
+        clocks = CALL_CLOCKS[device] if suite == CALL_SUITE else (bandwidth,)
         for case in cases:
             if quick and case not in first:
                 continue

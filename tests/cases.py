@@ -195,6 +195,8 @@ def make_input(case: Case, dtype: torch.dtype, device: str | torch.device = "cpu
 
 # ---- the cases that benchmarks time ----
 
+OWN_SUITE = "own"  # of a shape that somebody asks for
+
 
 def _case(
     suite: str,
@@ -212,6 +214,21 @@ def _case(
     if layout != "contiguous":
         name += " " + layout
     return Case(suite, name, shape, dims, itemsizes, layout)
+
+
+def case_from_text(shape: str, dims: str = "") -> Case:
+    """A case of one's own from "64x48x5" and "2,0,1"; without `dims` the last two dims are swapped."""
+    try:
+        sizes = tuple(int(n) for n in shape.split("x"))
+        order = tuple(int(d) for d in dims.split(",")) if dims else None
+    except ValueError:
+        raise ValueError(f"a shape is written 4096x11008 and dims 1,0; got {shape!r} and {dims!r}") from None
+    if min(sizes) < 1 or (order is None and len(sizes) < 2) or (order and sorted(order) != list(range(len(sizes)))):
+        raise ValueError(
+            f"sizes must be 1 or more, two or more of them without dims, and dims name each of the {len(sizes)} once; "
+            f"got {shape!r} and {dims!r}"
+        )
+    return _case(OWN_SUITE, sizes, order)
 
 
 def _model(label: str, dtype: torch.dtype, shape: tuple[int, ...], dims: tuple[int, ...] | None = None) -> Case:

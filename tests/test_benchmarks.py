@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
 from benchmarks import __main__ as program  # noqa: E402
-from benchmarks import machine, measure, peers, providers, results, selection, terminal  # noqa: E402
+from benchmarks import machine, measure, peers, precompile, providers, results, rows, selection, terminal  # noqa: E402
 from benchmarks.measure import Effort  # noqa: E402
 from benchmarks.providers import PROVIDERS, Provider, Workload, swapped  # noqa: E402
 from benchmarks.rows import Table  # noqa: E402
@@ -116,6 +116,20 @@ def test_filters_choose_from_all_cases() -> None:
     assert [(job.name, job.dtype_name) for job in jobs] == [("2000000x33", "bfloat16"), ("33x2000000", "bfloat16")]
     jobs = selection.select("cuda", substring="8191x8193 sliced", dtypes=[torch.float16, torch.int8])
     assert [job.dtype_name for job in jobs] == ["float16", "int8"]
+
+
+def test_a_shape_of_ones_own() -> None:
+    jobs = selection.select("cuda", dtypes=[torch.int8, torch.float8_e4m3fn], shape="64x48x5", dims="2,0,1")
+    assert [(j.dtype_name, j.clock, j.depth) for j in jobs] == [
+        (name, "flushed", selection.QUICK_ONLY) for name in ("int8", "float8_e4m3fn")
+    ]
+    own = jobs[0].case
+    assert (own.name, own.shape, own.dims, own.suite) == ("64x48x5 -> 2,0,1", (64, 48, 5), (2, 0, 1), "own")
+    assert [job.case.dims for job in selection.select("cpu", shape="3x4x5")] == 5 * [(0, 2, 1)]
+    wrong = [("64,48", ""), ("64x", ""), ("0x4", ""), ("64", ""), ("6x4", "1"), ("6x4", "1,1"), ("6x4", "a")]
+    for shape, dims in wrong:
+        with pytest.raises(ValueError, match="got '"):
+            selection.select("cpu", shape=shape, dims=dims)
 
 
 def test_unknown_names_are_errors() -> None:
@@ -331,15 +345,18 @@ def test_an_absent_library_is_named_with_the_reason(monkeypatch: pytest.MonkeyPa
         assert program.missing_providers(["cuda"])[name] == "RuntimeError: it needs a GPU"
 
 
-def test_those_that_compile_run_on_fewer_cases() -> None:
+def test_those_that_take_seconds_run_on_fewer_cases() -> None:
     def names(depth: int, *asked: str) -> set[str]:
         job = selection.Job(TINY[0], torch.uint8, "flushed", depth)
         return set(program.provider_names(asked, job, "cuda", ["cupy"]))
 
     everywhere, case, quick = (names(d) for d in (selection.EVERYWHERE, selection.EVERY_CASE, selection.QUICK_ONLY))
-    assert case - everywhere == {"compile", "jax"} and quick - case == {"compile_tuned"} and everywhere < case < quick
-    assert {"copy", "aten", "tx", "triton", "geam", "cutensor"} <= everywhere and "cupy" not in quick
+    assert case - everywhere == {"jax"} and quick - case == {"compile_tuned"} and everywhere < case < quick
+    assert {"copy", "aten", "tx", "compile", "triton", "geam", "cutensor"} <= everywhere and "cupy" not in quick
+    assert set(rows.SELDOM) == {name for name, p in PROVIDERS.items() if p.depth}
     assert names(selection.EVERYWHERE, "all") == quick
+    host = {d: program.provider_names([], selection.Job(TINY[0], torch.uint8, "host", d), "cpu") for d in (1, 2)}
+    assert set(host[selection.EVERY_CASE]) - set(host[selection.EVERYWHERE]) == {"compile", "jax"}
     assert names(selection.EVERYWHERE, "compile") == {"copy", "tx_copy", "compile"}
 
 
@@ -671,6 +688,67 @@ def test_resume_measures_the_rest(
     assert len(measured) == 5
 
 
+def test_resume_adds_providers_to_whole_cases(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that lacks one is measured again with all that it had, so that ratios stay within one run."""
+    path = tmp_path / "out.jsonl"
+    monkeypatch.setattr(machine, "commit", lambda: "abc")
+    assert run("cpu", path, "--suite", "matrix", "--provider", "tx") == 0
+    before = results.load(path)
+    assert run("cpu", path, "--suite", "matrix", "--itemsize", "4", "--provider", "aten", "--resume") == 0
+    found = results.load(path)
+    assert [r for r in found if r.dtype == "uint8"] == [r for r in before if r.dtype == "uint8"]
+    for case in ("5x7", "7x5 transposed"):
+        mine = [r for r in found if r.case == case and r.dtype == "float32"]
+        assert [r.provider for r in mine] == ["copy", "tx_copy", "aten", "tx"] and len({r.command for r in mine}) == 1
+    assert run("cpu", path, "--suite", "matrix", "--itemsize", "4", "--provider", "aten", "--resume") == 0
+    assert results.load(path) == found
+    monkeypatch.setattr(machine, "commit", lambda: "def")  # what other sources gave is not carried along
+    assert run("cpu", path, "--suite", "matrix", "--itemsize", "4", "--provider", "aten", "--resume") == 0
+    assert {r.provider for r in results.load(path) if r.dtype == "float32"} == {"copy", "tx_copy", "aten"}
+
+
+# ---- compiling beforehand ----
+
+
+def test_a_run_finds_what_was_compiled_beforehand(tmp_path: Path) -> None:
+    """Other processes compile into the cache; inputs of any bytes in the right layout are enough for that."""
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program/__main__.py").write_text(f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import torch
+from cases import Case
+from benchmarks import precompile, selection
+from benchmarks.providers import PROVIDERS, Workload
+
+if __name__ == "__main__":
+    cases = [Case("nd", "a", (70, 90), (1, 0)), Case("nd", "b", (6, 70, 90), (2, 0, 1), layout="sliced")]
+    cases.append(Case("nd", "c", (70, 90), (1, 0), layout="offset"))
+    jobs = [selection.Job(case, torch.float32, "host") for case in cases]
+    precompile.LEAST_COMPILATIONS = 1
+    precompile.process_count = lambda device, largest: 2
+    precompile.precompile("cpu", [(job, ["compile", "tx"]) for job in jobs])
+    from torch._dynamo.utils import counters
+    for job in jobs:
+        w = Workload.of(job.make_input(torch.device("cpu")), job.case.dims)
+        assert torch.equal(PROVIDERS["compile"].prepare(w)().view(torch.int32), w.x.permute(w.dims).view(torch.int32))
+    print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+""")
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "program"]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.strip() == "3 0", ran.stdout + ran.stderr[-2000:]
+    assert "Compiling 3 kernels of torch.compile in 2 processes" in ran.stderr and "but for" not in ran.stderr
+
+
+def test_what_cannot_be_compiled_beforehand_is_left_to_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    job = selection.Job(Case("nd", "huge", (1 << 40, 1 << 20), (1, 0)), torch.float32, "host")
+    assert "huge float32" in precompile.compile_case(job, ["compile"], "cpu")
+    assert precompile.process_count("cpu", 1 << 60) < 2  # no memory for two
+    precompile.precompile("cpu", [(job, ["compile"])] * 99)  # so nobody is started
+    assert capsys.readouterr().err == ""
+
+
 def test_records_become_plots_and_a_page_later(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, folder, page = tmp_path / "out.jsonl", tmp_path / "plots", tmp_path / "new" / "page.html"
     assert run("cpu", path, "--full") == 0
@@ -697,6 +775,17 @@ def test_records_say_how_to_measure_again(tiny: None, tmp_path: Path) -> None:
         assert r.date and (r.clock_mhz > 0 or not Path("/proc/cpuinfo").read_text().count("cpu MHz"))
 
 
+def test_a_run_of_a_shape_of_ones_own(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.jsonl"
+    assert run("cpu", path, "--shape", "6x4x2", "--dims", "2,0,1", "--dtype", "float16,int64") == 0
+    found = results.load(path)
+    assert {(r.suite, r.case, r.dtype) for r in found} == {("own", "6x4x2 -> 2,0,1", d) for d in ("float16", "int64")}
+    assert {r.command for r in found} == {
+        "python -m benchmarks --device cpu --dtype float16,int64 --shape 6x4x2 --dims 2,0,1"
+    }
+    assert "own 6x4x2 -> 2,0,1" in capsys.readouterr().out
+
+
 def test_compare_fails_a_slower_run(
     tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -716,6 +805,9 @@ def test_usage_errors_exit_with_2(tiny: None, capsys: pytest.CaptureFixture[str]
         (["--provider", "nobody"], "providers must be among"),
         (["--case", "no such case"], "no case matches"),
         (["--suite", "squares"], "suites must be among"),
+        (["--shape", "8by8"], "a shape is written 4096x11008"),
+        (["--dims", "1,0"], "give --shape too"),
+        (["--shape", "8x8", "--suite", "nd"], "give one of them"),
         (["--compare", "/no/such/file"], "--compare needs a file"),
         (["--from", "/no/such/file"], "--from needs a file"),
     ):

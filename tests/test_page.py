@@ -131,6 +131,9 @@ def test_the_page_says_where_it_comes_from_and_hides_nothing() -> None:
     assert "python -m benchmarks --device cuda --full" in text
     assert text.count('title="why &lt;not&gt;">refused</td>') == 1 and text.count(">WRONG</td>") == 1
     assert "wrong: triton: bytes differ" in text and ">alias</td>" in text
+    assert (
+        "<li>not run: " in text and 'title="not run: see below the tables">-</td>' in text and "<td></td>" not in text
+    )
     assert "<GPU>" not in text and "why <not>" not in text
 
 

@@ -68,6 +68,18 @@ def test_speedup_needs_both_and_a_baseline_that_works() -> None:
     assert aliased.speedup("tx") is None and aliased.of_copy("aten") is None and aliased.of_copy("tx") == 0.8
 
 
+def test_who_was_not_run_is_said_with_the_reason() -> None:
+    tuned, other = record("compile_tuned", 1e-3, 1.0), record("geam", 1e-3, 1.0, case="b")
+    items = rows.rows([*case(), tuned, *case(case="b"), other, *case(case="c")])
+    assert rows.absences(rows.rows(case())) == []
+    first, second = rows.absences(items)
+    assert first.startswith("not run: compile_tuned on 2 of 3 cases: unless named, it runs on a quick run's cases")
+    assert second.startswith("not run: geam on 2 of 3 cases: the run that measured them was not asked for it")
+    assert first in rows.tables(items)[0].notes and f"- {first}\n- {second}" in report.cuda_block(
+        [r for row in items for r in row.providers.values()]
+    )
+
+
 # ---- cells and sentences ----
 
 
