@@ -80,6 +80,10 @@ def precompile(device: str, work: Sequence[tuple[Job, Sequence[str]]]) -> None:
         failed = [why for future in as_completed(done) if (why := future.result())]
     except BrokenProcessPool as error:
         failed = [str(error)]
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()  # rather than wait for what they compile
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
     took = f"{time.monotonic() - begin:.0f} s"
