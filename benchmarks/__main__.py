@@ -45,7 +45,7 @@ from .results import (
 )
 from .results import with_ceiling as fill_ceiling
 from .rows import BASELINES, Row, change_table, failures, reasons, rows, sentence, tables
-from .selection import EVERY_CASE, EVERYWHERE, QUICK_ONLY, SUITES, Job, named_dtype, select
+from .selection import EVERY_CASE, EVERYWHERE, FIRST_ONLY, SUITES, Job, named_dtype, select
 from .terminal import Tracker, show
 
 QUICK = {"cuda": Effort(0.2, 15, 100), "cpu": Effort(0.6, 5, 100), "call": Effort(0.5, 7, 15)}
@@ -55,7 +55,7 @@ TIMER_CASES = 4  # rows of the torch.utils.benchmark table
 
 # Seconds that preparing a provider takes, and bytes a second that making and checking an input of one takes: only for
 # the estimate of the time left.
-SETUP_S = {EVERYWHERE: 0.02, EVERY_CASE: 0.5, QUICK_ONLY: 3.0}
+SETUP_S = {EVERYWHERE: 0.02, EVERY_CASE: 0.5, FIRST_ONLY: 3.0}
 CHECKED_BYTES_S = {"cuda": 20e9, "cpu": 0.2e9}
 
 

@@ -13,7 +13,7 @@ import torch
 import torch_transpose
 
 from . import peers
-from .selection import EVERY_CASE, EVERYWHERE, QUICK_ONLY
+from .selection import EVERY_CASE, EVERYWHERE, FIRST_ONLY
 
 Call = Callable[[], torch.Tensor]
 
@@ -167,7 +167,7 @@ PROVIDERS: dict[str, Provider] = {
         ("cuda",),
         may_alias=True,
         compiles=True,
-        depth={"cuda": QUICK_ONLY},
+        depth={"cuda": FIRST_ONLY},
     ),
     "triton": Provider(
         "a hand-written Triton kernel",
@@ -197,7 +197,7 @@ PROVIDERS: dict[str, Provider] = {
         peers.jax,
         ("cuda", "cpu"),
         may_alias=True,
-        depth={"cuda": EVERY_CASE, "cpu": EVERY_CASE},
+        depth={"cuda": FIRST_ONLY, "cpu": EVERY_CASE},
         missing=peers.jax_missing,
     ),
     "numpy": Provider(

@@ -15,7 +15,7 @@ from pathlib import Path
 from . import distributed
 from .page import write_page
 from .plots import CAPTIONS, base_name, write_plots
-from .results import CEILINGS, RESULTS, Record, load_all
+from .results import CEILINGS, RESULTS, Record, load_all, load_scaling
 from .rows import (
     BASELINES,
     Row,
@@ -194,6 +194,39 @@ def call_block(records: Sequence[Record]) -> str:
 BLOCKS: dict[str, Callable[[Sequence[Record]], str]] = {"cuda": cuda_block, "cpu": cpu_block, "call": call_block}
 
 
+SCALING = "scaling"  # the block of hosts that were measured with several numbers of threads
+
+
+def scaling_cell(row: Row | None, one: Row | None) -> str:
+    """`GB/s / fraction of a copy with as many threads / times as fast as with the fewest`."""
+    ours = row.providers.get("tx_into") if row else None
+    if row is None or ours is None or not ours.gbps:
+        return state(ours) or "-"
+    first = one.providers.get("tx_into") if one else None
+    times = f"{ours.gbps / first.gbps:.1f}x" if first and first.gbps else "-"
+    return f"{ours.gbps:.0f} / {number(row.of_copy('tx_into'), '{:.2f}')} / **{times}**"
+
+
+def scaling_block(records: Sequence[Record]) -> str:
+    """Each host's table: cases down, threads across."""
+    text = []
+    for _, of_host in by(lambda r: (r.hardware, r.torch), records).items():
+        items = [row for count in sorted({r.threads for r in of_host}) for row in of_threads(of_host, count)]
+        counts = sorted({row.any.threads for row in items})
+        lines = []
+        for (case, dtype), of_case in by(lambda row: (row.any.case, row.any.dtype), items).items():
+            found = {row.any.threads: row for row in of_case}
+            lines.append([case, dtype, *(scaling_cell(found.get(n), found.get(counts[0])) for n in counts)])
+        commits = ", ".join(sorted({row.any.commit for row in items}))
+        text.append(f"Measured on {items[0].any.hardware}, torch {items[0].any.torch}, commit {commits}.")
+        text.append(markdown_table(["case", "dtype", *(counted(n, "thread") for n in counts)], lines))
+    return "\n\n".join(text) or NOTHING
+
+
+def of_threads(records: Sequence[Record], count: int) -> list[Row]:
+    return rows([r for r in records if r.threads == count])
+
+
 SHARDED = "distributed"  # the block of the sharded transpose, whose results are another program's
 BASELINES_SHARDED = ("dtensor", "dtensor_after")
 
@@ -259,10 +292,16 @@ def replace_block(text: str, name: str, body: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n{body}\n{end}", text)
 
 
-def render(text: str, records: Sequence[Record], sharded: Sequence[distributed.Result] = ()) -> str:
+def render(
+    text: str,
+    records: Sequence[Record],
+    sharded: Sequence[distributed.Result] = (),
+    scaling: Sequence[Record] = (),
+) -> str:
     """A README's text with all its tables made from these records."""
     for name, block in BLOCKS.items():
         text = replace_block(text, name, block(records))
+    text = replace_block(text, SCALING, scaling_block(scaling))
     return replace_block(text, SHARDED, distributed_block(sharded))
 
 
@@ -276,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     records = load_all(options.results)
     old = options.readme.read_text(encoding="utf-8")
-    new = render(old, records, distributed.load(options.results))
+    new = render(old, records, distributed.load(options.results), load_scaling(options.results))
     if options.check and new != old:
         old_lines, new_lines = old.splitlines(True), new.splitlines(True)
         sys.stdout.writelines(difflib.unified_diff(old_lines, new_lines, "README", "results", n=0))

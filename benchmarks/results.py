@@ -100,9 +100,16 @@ def load(path: Path) -> list[Record]:
 
 
 def load_all(folder: Path = RESULTS) -> list[Record]:
-    """The records of every machine. Files named ladder-* and distributed-* are other programs'."""
-    paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith(("ladder-", "distributed-")))
+    """The records of every machine. Files named ladder-* and distributed-* are other programs', scaling-* one host's
+    by the number of threads."""
+    others = ("ladder-", "distributed-", "scaling-")
+    paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith(others))
     return [record for path in paths for record in load(path)]
+
+
+def load_scaling(folder: Path = RESULTS) -> list[Record]:
+    """The records of hosts that were measured with several numbers of threads."""
+    return [record for path in sorted(folder.glob("scaling-*.jsonl")) for record in load(path)]
 
 
 def merge(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:

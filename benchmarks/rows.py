@@ -18,8 +18,8 @@ BASELINES = {"tx": "aten", "tx_into": "aten_into"}  # what each of ours is a rep
 # Why a provider stands on fewer cases than others in a run that does not name it (`depth` in providers.py).
 SELDOM = {
     "compile": "unless named, on a CPU it runs once a case, in its main width: it compiles for seconds",
-    "jax": "unless named, it runs once a case, in its main width: it compiles for seconds",
-    "compile_tuned": "unless named, it runs on a quick run's cases, in their main width: it tunes each for seconds",
+    "jax": "unless named, it runs on a suite's first case (CPU: on all), in its main width: it compiles for seconds",
+    "compile_tuned": "unless named, it runs on a suite's first case, in its main width: it tunes for seconds",
 }
 
 # ---- rows ----

@@ -25,8 +25,8 @@ WHOLE_SUITES = (CALL_SUITE, "models")
 
 CALL_CLOCKS = {"cpu": ("call",), "cuda": ("call", "graph")}
 
-# How often a provider is measured: everywhere; once a case, in its main width; once a case of a quick run.
-EVERYWHERE, EVERY_CASE, QUICK_ONLY = 2, 1, 0
+# How often a provider is measured: everywhere; once a case, in its main width; once a suite, likewise.
+EVERYWHERE, EVERY_CASE, FIRST_ONLY = 2, 1, 0
 MAIN_WIDTH = 4
 
 
@@ -100,7 +100,7 @@ def select(
     bandwidth = "flushed" if device == "cuda" else "host"
     if shape:
         own = case_from_text(shape, dims)
-        return [Job(own, dtype, bandwidth, QUICK_ONLY) for dtype in dtypes_of(own, dtypes, itemsizes)]
+        return [Job(own, dtype, bandwidth, FIRST_ONLY) for dtype in dtypes_of(own, dtypes, itemsizes)]
     quick = not (full or suites or substring or dtypes or itemsizes)
     jobs = []
     for suite in suites or DEVICE_SUITES[device]:
@@ -108,12 +108,13 @@ def select(
             : None if suite in WHOLE_SUITES else QUICK_CASES[device]
         ]
         cases = [case for case in BENCH_CASES if case.suite == suite and substring in case.name]
+        plainest = next(iter(cases), None)
         clocks = CALL_CLOCKS[device] if suite == CALL_SUITE else (bandwidth,)
         for case in cases:
             if quick and case not in first:
                 continue
             main = MAIN_WIDTH if MAIN_WIDTH in case.itemsizes else case.itemsizes[0]
             for dtype in dtypes_of(case, dtypes, QUICK_WIDTHS[device] if quick and case.dtype is None else itemsizes):
-                depth = EVERYWHERE if dtype.itemsize != main else QUICK_ONLY if case in first else EVERY_CASE
+                depth = EVERYWHERE if dtype.itemsize != main else FIRST_ONLY if case is plainest else EVERY_CASE
                 jobs += [Job(case, dtype, clock, depth) for clock in clocks]
     return jobs

@@ -121,7 +121,7 @@ def test_filters_choose_from_all_cases() -> None:
 def test_a_shape_of_ones_own() -> None:
     jobs = selection.select("cuda", dtypes=[torch.int8, torch.float8_e4m3fn], shape="64x48x5", dims="2,0,1")
     assert [(j.dtype_name, j.clock, j.depth) for j in jobs] == [
-        (name, "flushed", selection.QUICK_ONLY) for name in ("int8", "float8_e4m3fn")
+        (name, "flushed", selection.FIRST_ONLY) for name in ("int8", "float8_e4m3fn")
     ]
     own = jobs[0].case
     assert (own.name, own.shape, own.dims, own.suite) == ("64x48x5 -> 2,0,1", (64, 48, 5), (2, 0, 1), "own")
@@ -350,11 +350,11 @@ def test_those_that_take_seconds_run_on_fewer_cases() -> None:
         job = selection.Job(TINY[0], torch.uint8, "flushed", depth)
         return set(program.provider_names(asked, job, "cuda", ["cupy"]))
 
-    everywhere, case, quick = (names(d) for d in (selection.EVERYWHERE, selection.EVERY_CASE, selection.QUICK_ONLY))
-    assert case - everywhere == {"jax"} and quick - case == {"compile_tuned"} and everywhere < case < quick
-    assert {"copy", "aten", "tx", "compile", "triton", "geam", "cutensor"} <= everywhere and "cupy" not in quick
+    everywhere, case, first = (names(d) for d in (selection.EVERYWHERE, selection.EVERY_CASE, selection.FIRST_ONLY))
+    assert case == everywhere and first - case == {"compile_tuned", "jax"}
+    assert {"copy", "aten", "tx", "compile", "triton", "geam", "cutensor"} <= everywhere and "cupy" not in first
     assert set(rows.SELDOM) == {name for name, p in PROVIDERS.items() if p.depth}
-    assert names(selection.EVERYWHERE, "all") == quick
+    assert names(selection.EVERYWHERE, "all") == first
     host = {d: program.provider_names([], selection.Job(TINY[0], torch.uint8, "host", d), "cpu") for d in (1, 2)}
     assert set(host[selection.EVERY_CASE]) - set(host[selection.EVERYWHERE]) == {"compile", "jax"}
     assert names(selection.EVERYWHERE, "compile") == {"copy", "tx_copy", "compile"}
@@ -365,7 +365,7 @@ def test_every_case_has_one_main_width_and_models_their_dtype() -> None:
     main = [(job.case.suite, job.name) for job in jobs if job.depth < selection.EVERYWHERE]
     assert len(main) == len(set(main)) == len({(job.case.suite, job.name) for job in jobs})
     (fp8,) = selection.select("cuda", substring="fp8 weight")
-    assert (fp8.dtype_name, fp8.case.shape, fp8.depth) == ("float8_e4m3fn", (32768, 8192), selection.QUICK_ONLY)
+    assert (fp8.dtype_name, fp8.case.shape, fp8.depth) == ("float8_e4m3fn", (32768, 8192), selection.FIRST_ONLY)
     assert selection.select("cuda", suites=["models"], dtypes=[torch.float8_e4m3fn])
     assert not selection.select("cuda", substring="fp8 weight", dtypes=[torch.uint8])
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 from benchmarks import distributed, report, results, rows, terminal  # noqa: E402
 from benchmarks.results import Record  # noqa: E402
 
-NAMES = [*report.BLOCKS, report.SHARDED]
+NAMES = [*report.BLOCKS, report.SCALING, report.SHARDED]
 MARKS = "".join(f"## {name}\n{report.mark(name, 'begin')}\nold\n{report.mark(name, 'end')}\n" for name in NAMES)
 
 
@@ -73,7 +73,7 @@ def test_who_was_not_run_is_said_with_the_reason() -> None:
     items = rows.rows([*case(), tuned, *case(case="b"), other, *case(case="c")])
     assert rows.absences(rows.rows(case())) == []
     first, second = rows.absences(items)
-    assert first.startswith("not run: compile_tuned on 2 of 3 cases: unless named, it runs on a quick run's cases")
+    assert first.startswith("not run: compile_tuned on 2 of 3 cases: unless named, it runs on a suite's first case")
     assert second.startswith("not run: geam on 2 of 3 cases: the run that measured them was not asked for it")
     assert first in rows.tables(items)[0].notes and f"- {first}\n- {second}" in report.cuda_block(
         [r for row in items for r in row.providers.values()]
@@ -200,6 +200,15 @@ def test_the_call_block_is_in_microseconds() -> None:
     assert "Some GPU" in block and "Some CPU" in block
 
 
+def test_the_scaling_block_has_a_column_for_each_number_of_threads() -> None:
+    one, four = ({"threads": n, "machine": f"some-cpu-{n}-threads"} for n in (1, 4))
+    faster = [record("copy", 0.5e-3, 1.0), record("tx_into", 1e-3, 0.5)]
+    records = [dataclasses.replace(r, device="cpu", hardware="Some CPU", suite="cpu", **four) for r in faster]
+    block = report.scaling_block([*records, *cpu(**one)])
+    assert "| case | dtype | 1 thread | 4 threads |" in block and "Measured on Some CPU" in block
+    assert "| 64x64 | float32 | 500 / 0.50 / **1.0x** | 1000 / 0.50 / **2.0x** |" in block
+
+
 def sharded(provider: str, seconds: float | None, **values: object) -> distributed.Result:
     about = {"machine": "some-gpu", "hardware": "Some GPU", "device": "cuda", "torch": "2.11.0", "cuda": "13.0"}
     about |= {"commit": "abc", "date": "", "command": "", "ranks": 4, "backend": "nccl", "scaling": "strong"}
@@ -221,7 +230,7 @@ def test_the_sharded_block_compares_with_the_bare_collective_and_the_faster_dten
 
 
 def test_a_block_without_results_says_so() -> None:
-    for block in [*report.BLOCKS.values(), report.distributed_block]:
+    for block in [*report.BLOCKS.values(), report.scaling_block, report.distributed_block]:
         assert block([]) == report.NOTHING
 
 
