@@ -138,12 +138,31 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   return plan;
 }
 
-Kernel choose(const Problem& p, const CpuFacts& facts) {
-  if (element_count(p) == 0) return Kernel::kNone;
-  for (Kernel kernel : {Kernel::kCopy, Kernel::kRows}) {
-    if (why_not_cpu(kernel, p).empty()) return kernel;
+// Whether a kernel can run a problem. Apart from why_not_cpu(), whose sentences take longer than a small call.
+bool takes(Kernel kernel, const Problem& p) {
+  const bool empty = element_count(p) == 0;
+  switch (kernel) {
+    case Kernel::kNone:
+      return empty;
+    case Kernel::kStrided:
+      return true;
+    case Kernel::kCopy:
+      return !empty && (p.rank == 0 || (p.rank == 1 && ends_in_common_run(p)));
+    case Kernel::kRows:
+      return !empty && ends_in_common_run(p);
+    case Kernel::kTile:
+    case Kernel::kStaged:
+      return !empty && input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes;
+    default:
+      return false;
   }
-  if (!why_not_cpu(Kernel::kTile, p).empty()) return Kernel::kStrided;
+}
+
+Kernel choose(const Problem& p, const CpuFacts& facts) {
+  for (Kernel kernel : {Kernel::kNone, Kernel::kCopy, Kernel::kRows}) {
+    if (takes(kernel, p)) return kernel;
+  }
+  if (!takes(Kernel::kTile, p)) return Kernel::kStrided;
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
   // Staging costs some instructions a tile, which a matrix must be worth.
@@ -183,30 +202,27 @@ int64_t staged_row_bytes(const Plan& plan) {
 int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
 
 std::string why_not_cpu(Kernel kernel, const Problem& p) {
+  if (takes(kernel, p)) return "";
   const bool empty = element_count(p) == 0;
   switch (kernel) {
     case Kernel::kNone:
-      return empty ? "" : "it moves nothing, but there are " + std::to_string(element_count(p)) + " elements";
-    case Kernel::kStrided:
-      return "";
+      return "it moves nothing, but there are " + std::to_string(element_count(p)) + " elements";
     case Kernel::kCopy:
-      if (empty) return "it needs at least one element, but an extent is 0";
-      if (p.rank == 0 || (p.rank == 1 && ends_in_common_run(p))) return "";
+      if (empty) break;
       return "it needs one run, contiguous on both sides, but got " + to_string(p);
     case Kernel::kRows:
-      if (empty) return "it needs at least one element, but an extent is 0";
-      if (ends_in_common_run(p)) return "";
+      if (empty) break;
       return "it needs runs that are contiguous on both sides, but got " + to_string(p);
     case Kernel::kTile:
     case Kernel::kStaged:
-      if (empty) return "it needs at least one element, but an extent is 0";
-      if (input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes) return "";
+      if (empty) break;
       return "it needs one dim contiguous in the input and another, the last, contiguous in the output, but "
              "got " +
              to_string(p);
     default:
       return std::string("the CPU has no kernel '") + name(kernel) + "'";
   }
+  return "it needs at least one element, but an extent is 0";
 }
 
 const std::vector<Kernel>& kernels_cpu() {
