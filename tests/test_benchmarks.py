@@ -417,11 +417,13 @@ def test_a_host_sample_is_the_mean_of_enough_calls(monkeypatch: pytest.MonkeyPat
     before = now
     assert sample() == pytest.approx(30e-6)
     assert now - before >= measure.HOST_SAMPLE_S
-    monkeypatch.setattr(measure, "HOST_SAMPLE_S", 1e-9)
-    sample = measure.host_clock(call)
-    before = now
-    assert sample() == pytest.approx(30e-6)
-    assert now - before == pytest.approx(30e-6)  # a long call is timed alone
+    for warm_s, calls in ((measure.HOST_WARM_S, 2), (1e-9, 1)):  # one uncounted, unless calls are long
+        monkeypatch.setattr(measure, "HOST_SAMPLE_S", 1e-9)
+        monkeypatch.setattr(measure, "HOST_WARM_S", warm_s)
+        sample = measure.host_clock(call)
+        before = now
+        assert sample() == pytest.approx(30e-6)
+        assert now - before == pytest.approx(calls * 30e-6)
 
 
 # ---- files ----
