@@ -55,7 +55,12 @@ struct TileShape {
 // the same cache sets least often. A staged tile has 256 to 512 bytes on each side.
 constexpr TileShape kTileShape[] = {{128, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
 constexpr TileShape kStagedShape[] = {{256, 256}, {128, 128}, {128, 128}, {64, 64}, {32, 32}};
+constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
+
+// Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
+// follow.
+constexpr int64_t kRowsTileBytes = 64 << 10;
 
 // A tile that is thin because its problem is has this many bytes: they stay in L1 on both sides.
 constexpr int64_t kThinTileBytes = 12 << 10;
@@ -98,6 +103,33 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % kConflictingPitch == 0 || cols.in_stride % kConflictingPitch == 0);
 }
 
+// Streaming stores straight from the micro-kernel's registers: every vector must be a whole line of the
+// output. Lines of rows far apart, in as many DRAM pages, cost more than staging does, and narrow elements
+// need more columns for a line: the table has the most bytes between rows at which they won, on Zen 5, by
+// log2 of the element's bytes.
+constexpr int64_t kStreamedPitch[] = {512, 8 << 10, 16 << 10, 32 << 10, INT64_MAX};
+
+// Short rows are streamed whole, so many that their lines are as many as are well written at a time.
+constexpr int64_t kStreamedRowBytes = 512;
+constexpr int64_t kStreamedTileBytes = 16 << 10;
+
+TileShape streamed_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
+  const int64_t row_bytes = cols * element_bytes;
+  const TileShape most = row_bytes <= kStreamedRowBytes ? TileShape{kStreamedTileBytes / row_bytes, cols}
+                                                        : kStreamedShape[log2_bytes(element_bytes)];
+  return {std::min(rows, most.rows), std::min(cols, most.cols)};
+}
+
+bool streams_tiles(const Problem& p, const CpuFacts& facts) {
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const Dim& rows = p.dims[row];
+  const bool fills_cache = 2 * element_count(p) * p.element_bytes >= facts.l3_bytes;
+  if (!facts.streams_tiles || !fills_cache || rows.extent * p.element_bytes < kLine) return false;
+  uint64_t bits = p.out_address | static_cast<uint64_t>(p.dims[p.rank - 1].extent * p.element_bytes);
+  for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  return bits % kLine == 0 && rows.out_stride <= kStreamedPitch[log2_bytes(p.element_bytes)];
+}
+
 void set_tile(Plan& plan) {
   const Problem& p = plan.problem;
   std::fill(plan.tile, plan.tile + p.rank, 1);
@@ -108,8 +140,11 @@ void set_tile(Plan& plan) {
   TileShape shape = {1, 1};
   if (plan.kernel == Kernel::kCopy) shape = {1, std::min(cols, (int64_t{64} << 10) / p.element_bytes)};
   if (plan.kernel == Kernel::kRows)
-    shape = {std::clamp<int64_t>(4096 / (cols * p.element_bytes), 1, rows), cols};
-  if (plan.kernel == Kernel::kTile) shape = fit(kTileShape[width], rows, cols, p.element_bytes);
+    shape = {std::clamp<int64_t>(kRowsTileBytes / (cols * p.element_bytes), 1, rows), cols};
+  if (plan.kernel == Kernel::kTile) {
+    shape = plan.stores == Stores::kStreaming ? streamed_shape(rows, cols, p.element_bytes)
+                                              : fit(kTileShape[width], rows, cols, p.element_bytes);
+  }
   if (plan.kernel == Kernel::kStaged) shape = fit(kStagedShape[width], rows, cols, p.element_bytes);
   if (plan.kernel == Kernel::kStrided) shape = fit(kStridedShape[width], rows, cols, p.element_bytes);
   plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(shape.cols, INT32_MAX));
@@ -129,6 +164,7 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
   const bool can_stream = kernel == Kernel::kCopy || kernel == Kernel::kRows || kernel == Kernel::kStaged;
   bool stream = can_stream && beyond_caches(normalised, facts);
+  if (kernel == Kernel::kTile) stream = streams_tiles(normalised, facts);
   if (kernel == Kernel::kStaged && rows_conflict(normalised, tile_row_dim(kernel, normalised)))
     stream = 4 * bytes >= facts.l3_bytes;
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
@@ -138,7 +174,8 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   return plan;
 }
 
-// Whether a kernel can run a problem. Apart from why_not_cpu(), whose sentences take longer than a small call.
+// Whether a kernel can run a problem. Apart from why_not_cpu(), whose sentences take longer than a small
+// call.
 bool takes(Kernel kernel, const Problem& p) {
   const bool empty = element_count(p) == 0;
   switch (kernel) {
@@ -171,6 +208,7 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   const int64_t row_bytes = cols.extent * p.element_bytes;
   if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
+  if (streams_tiles(p, facts)) return Kernel::kTile;
   if (p.element_bytes < 16 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;

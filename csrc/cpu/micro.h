@@ -19,6 +19,10 @@ struct MicroKernels {
                              int64_t cols);
   Transpose transpose[5];
 
+  // The same past the caches; null where a vector is not a whole line. `out`, its pitch and `cols` are whole
+  // lines. The caller fences.
+  Transpose stream_transpose[5];
+
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is
   // written.
   void (*stream)(char* out, const char* in, int64_t lines);

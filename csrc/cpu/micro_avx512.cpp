@@ -15,6 +15,7 @@ struct Avx512 {
   TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm512_loadu_si512(p); }
   TX_INLINE void store(char* p, Vec v) { _mm512_storeu_si512(p, v); }
+  TX_INLINE void stream_line(char* p, Vec v) { _mm512_stream_si512(reinterpret_cast<Vec*>(p), v); }
   TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
     Vec v = _mm512_castsi128_si512(load_lane(p));
     v = _mm512_inserti32x4(v, load_lane(p + stride), 1);

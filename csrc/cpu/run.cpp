@@ -47,20 +47,23 @@ void with_element(int64_t bytes, F&& f) {
   }
 }
 
-MicroKernels::Transpose transpose_of(const Problem& p) {
-  return micro_kernels_in_use().transpose[std::countr_zero(static_cast<uint64_t>(p.element_bytes))];
+MicroKernels::Transpose of_width(const MicroKernels::Transpose (&kernels)[5], const Problem& p) {
+  return kernels[std::countr_zero(static_cast<uint64_t>(p.element_bytes))];
 }
 
 void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
-  const auto transpose = transpose_of(p);
+  const MicroKernels& micro = micro_kernels_in_use();
+  const bool streaming = plan.stores == Stores::kStreaming;
+  const auto transpose = of_width(streaming ? micro.stream_transpose : micro.transpose, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row],
                 at.extent[col]);
     }
+    if (streaming) micro.fence();
   });
 }
 
@@ -125,8 +128,8 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const int64_t most_bytes =
       (adjoin ? plan.tile[row] : 1) * plan.tile[col] * p.element_bytes;  // that a tile adds to a row
   const int64_t tiles_per_write = row_bytes / most_bytes;
-  const auto transpose = transpose_of(p);
   const MicroKernels& micro = micro_kernels_in_use();
+  const auto transpose = of_width(micro.transpose, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char memory[kStagingBytes + 2 * kLine];
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
