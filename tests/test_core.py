@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cases import BENCH_CASES, ITEMSIZE_DTYPE, LAYOUTS, Case, make_strided
+from cases import ALL_WIDTHS, BENCH_CASES, ITEMSIZE_DTYPE, LAYOUTS, Case, make_strided
 
 import torch_transpose as tx
 from torch_transpose import _C
@@ -406,7 +406,7 @@ def test_explain_is_the_plan_of_the_op(device: str) -> None:
 
 # Inputs whose kernel is beyond doubt: the case, and the kernel on the CPU and on an H200.
 SMALL = (1, 2, 4, 8)
-# The CPU's kernel, for a last cache of 32 MiB: one word, or one a width.
+# The CPU's kernel, for a last cache of 32 MiB and vectors of less than a line: one word, or one a width.
 CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "empty", (0, 5), (1, 0)), "none", "none"),
     (Case("choice", "same order", (100, 200), (0, 1)), "copy", "copy"),
@@ -438,10 +438,35 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     kernels = cpu.split() if " " in cpu else [cpu] * len(case.itemsizes)
     for size, kernel in zip(case.itemsizes, kernels, strict=True):
         p = of_case(case.shape, case.dims, size, case.layout)
-        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20)
+        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, streams_tiles=False)
         assert plan.kernel == kernel, (size, plan)
         if _C.kernels("cuda"):
             assert _C.plan_cuda(p, _C.DeviceFacts()).kernel == cuda, (size, _C.plan_cuda(p, _C.DeviceFacts()))
+
+
+# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores.
+@pytest.mark.parametrize(
+    ("shape", "dims", "kernels"),
+    [
+        ((8192, 8192), (1, 0), "staged staged staged staged stream"),
+        ((2048, 2048), (1, 0), "staged staged stream stream stream"),
+        ((8191, 8193), (1, 0), "staged staged staged staged staged"),
+        ((512, 512), (1, 0), "tile tile tile staged tile"),
+        ((4096, 64, 64), (0, 2, 1), "stream stream stream stream stream"),
+        ((16, 1_000_000), (1, 0), "tile staged stream stream stream"),
+        ((3, 1_000_000), (1, 0), "tile tile tile stream stream"),
+        ((1_000_000, 3), (1, 0), "tile tile tile stream stream"),
+        ((8_000_001, 3), (1, 0), "staged staged staged staged staged"),  # rows that are no whole lines
+        ((64, 3, 224, 224), (0, 2, 3, 1), "tile stream stream stream stream"),
+        ((64, 4, 224, 224), (0, 2, 3, 1), "tile stream staged staged stream"),  # 4 wide: in registers below 4 bytes
+        ((64, 224, 224, 3), (0, 3, 1, 2), "tile stream stream stream stream"),
+    ],
+)
+def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str) -> None:
+    for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=32 << 20, streams_tiles=True)
+        found = "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
+        assert found == kernel, (size, plan)
 
 
 def test_explain_follows_the_choice(device: str) -> None:

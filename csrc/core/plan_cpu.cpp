@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/int_math.h"
+#include "core/narrow.h"
 #include "core/normalize.h"
 
 namespace tx {
@@ -103,31 +104,45 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % kConflictingPitch == 0 || cols.in_stride % kConflictingPitch == 0);
 }
 
-// Streaming stores straight from the micro-kernel's registers: every vector must be a whole line of the
-// output. Lines of rows far apart, in as many DRAM pages, cost more than staging does, and narrow elements
-// need more columns for a line: the table has the most bytes between rows at which they won, on Zen 5, by
-// log2 of the element's bytes.
+// Streaming stores straight from the micro-kernel's registers. Lines of rows far apart, in as many DRAM
+// pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
+// most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes.
 constexpr int64_t kStreamedPitch[] = {512, 8 << 10, 16 << 10, 32 << 10, INT64_MAX};
 
-// Short rows are streamed whole, so many that their lines are as many as are well written at a time.
+// Whether they pay, and every vector is a whole line of the output.
+bool streams_tiles(const Problem& p, const CpuFacts& facts) {
+  const int64_t e = p.element_bytes;
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const Dim& rows = p.dims[row];
+  const Dim& cols = p.dims[p.rank - 1];
+  if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes) return false;
+  const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
+  const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
+  const bool pays = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)];
+  if (!splits && !merges && !pays) return false;
+  uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
+  for (int d = 0; d + 1 < p.rank; ++d) {
+    if (!merges || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  }
+  return bits % kLine == 0;
+}
+
+// Short rows are streamed whole.
 constexpr int64_t kStreamedRowBytes = 512;
 constexpr int64_t kStreamedTileBytes = 16 << 10;
 
 TileShape streamed_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
-  const int64_t row_bytes = cols * element_bytes;
-  const TileShape most = row_bytes <= kStreamedRowBytes ? TileShape{kStreamedTileBytes / row_bytes, cols}
-                                                        : kStreamedShape[log2_bytes(element_bytes)];
+  const auto whole_lines = [&](int64_t other) {
+    const int64_t line = kLine / element_bytes;
+    return std::max(kStreamedTileBytes / (other * element_bytes) / line, int64_t{1}) * line;
+  };
+  TileShape most = kStreamedShape[log2_bytes(element_bytes)];
+  if (cols * element_bytes <= kStreamedRowBytes) {
+    most = {whole_lines(cols), cols};
+  } else if (rows < most.rows) {
+    most = {rows, whole_lines(rows)};
+  }
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
-}
-
-bool streams_tiles(const Problem& p, const CpuFacts& facts) {
-  const int row = tile_row_dim(Kernel::kTile, p);
-  const Dim& rows = p.dims[row];
-  const bool fills_cache = 2 * element_count(p) * p.element_bytes >= facts.l3_bytes;
-  if (!facts.streams_tiles || !fills_cache || rows.extent * p.element_bytes < kLine) return false;
-  uint64_t bits = p.out_address | static_cast<uint64_t>(p.dims[p.rank - 1].extent * p.element_bytes);
-  for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
-  return bits % kLine == 0 && rows.out_stride <= kStreamedPitch[log2_bytes(p.element_bytes)];
 }
 
 void set_tile(Plan& plan) {

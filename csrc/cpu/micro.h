@@ -19,8 +19,9 @@ struct MicroKernels {
                              int64_t cols);
   Transpose transpose[5];
 
-  // The same past the caches; null where a vector is not a whole line. `out`, its pitch and `cols` are whole
-  // lines. The caller fences.
+  // The same past the caches; null where a vector is not a whole line. The caller fences, and sees to it that
+  // every vector written is a line: `out`, its pitch and `cols` are whole lines, or, where cols are narrow
+  // (core/narrow.h) and rows adjoin, `out` and `rows` are.
   Transpose stream_transpose[5];
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is

@@ -28,6 +28,12 @@ struct Avx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 2 * stride), _mm512_extracti32x4_epi32(v, 2));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 3 * stride), _mm512_extracti32x4_epi32(v, 3));
   }
+  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm512_castsi512_si128(v));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p + stride), _mm512_extracti32x4_epi32(v, 1));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p + 2 * stride), _mm512_extracti32x4_epi32(v, 2));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p + 3 * stride), _mm512_extracti32x4_epi32(v, 3));
+  }
   TX_INLINE void transpose_lanes(Vec* v) {
     const Vec lo01 = _mm512_shuffle_i64x2(v[0], v[1], 0x44), hi01 = _mm512_shuffle_i64x2(v[0], v[1], 0xee);
     const Vec lo23 = _mm512_shuffle_i64x2(v[2], v[3], 0x44), hi23 = _mm512_shuffle_i64x2(v[2], v[3], 0xee);

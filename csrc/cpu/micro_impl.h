@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/narrow.h"
 #include "cpu/micro.h"
 
 #ifdef __clang__
@@ -199,7 +200,7 @@ void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t o
 
 // k columns that lie element by element in the input and apart in the output, or the other way round, where k
 // elements are less than a lane: each lane's k x 16 bytes are a fixed permutation, byte by byte.
-template <class I, int e, int k>
+template <class I, int e, int k, bool streaming>
 struct Narrow {
   using Vec = typename I::Vec;
   static constexpr int kSide = I::kLanes * 16 / e;  // elements of each column in one step
@@ -240,6 +241,14 @@ struct Narrow {
     return v;
   }
 
+  TX_INLINE void store_lanes(char* out, int64_t stride, Vec v) {
+    if constexpr (streaming) {
+      I::stream_lanes(out, stride, v);
+    } else {
+      I::store_lanes(out, stride, v);
+    }
+  }
+
   // count >= kSide elements of each column; the last step goes back over what is written already
   static void split(const char* in, char* out, int64_t out_pitch, int64_t count) {
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
@@ -247,7 +256,7 @@ struct Narrow {
       Vec from[k];
       TX_UNROLL for (int m = 0; m < k; ++m) from[m] = I::load_lanes(in + n * k * e + 16 * m, 16 * k);
       TX_UNROLL for (int c = 0; c < k; ++c)
-          I::store(out + c * out_pitch + n * e, gather(from, kSplit.index[c]));
+          Tile<I, e, streaming>::store(out + c * out_pitch + n * e, gather(from, kSplit.index[c]));
     }
   }
   static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
@@ -256,14 +265,14 @@ struct Narrow {
       Vec from[k];
       TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load(in + c * in_pitch + n * e);
       TX_UNROLL for (int m = 0; m < k; ++m)
-          I::store_lanes(out + n * k * e + 16 * m, 16 * k, gather(from, kMerge.index[m]));
+          store_lanes(out + n * k * e + 16 * m, 16 * k, gather(from, kMerge.index[m]));
     }
   }
 
   // Whether it took the block.
   static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                         int64_t cols) {
-    if constexpr (k * e < 16 || (k == 3 && e == 8)) {
+    if constexpr (is_narrow(k, e)) {
       if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
       if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
     }
@@ -275,14 +284,14 @@ template <class I, int e, bool streaming = false>
 void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
   constexpr int kLane = Tile<Lane, e>::kSide;
-  if constexpr (I::kShuffles && e == 8) {
-    if (Narrow<I, e, 3>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+  if constexpr (I::kShuffles && e >= 8) {
+    if (Narrow<I, e, 3, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
   }
   if (rows < kLane || cols < kLane) {
     if constexpr (I::kShuffles && e < 8) {
-      if (Narrow<I, e, 2>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
-      if (Narrow<I, e, 3>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
-      if (Narrow<I, e, 4>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+      if (Narrow<I, e, 2, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+      if (Narrow<I, e, 3, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+      if (Narrow<I, e, 4, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
     }
     return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
   }

@@ -1,0 +1,14 @@
+// The narrow sides that the CPU's micro-kernels move in registers: told to the planner and to them alike.
+#pragma once
+
+#include <cstdint>
+
+namespace tx {
+
+// Whether `count` columns are split apart, or merged side by side, by kernels of their own: less than a
+// vector lane of 16 bytes, and the three channels of an image in any width.
+constexpr bool is_narrow(int64_t count, int64_t element_bytes) {
+  return count >= 2 && (count * element_bytes < 16 ? count <= 4 : count == 3);
+}
+
+}  // namespace tx
