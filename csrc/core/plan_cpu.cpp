@@ -107,7 +107,7 @@ bool rows_conflict(const Problem& p, int row) {
 // Streaming stores straight from the micro-kernel's registers. Lines of rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
 // most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes.
-constexpr int64_t kStreamedPitch[] = {512, 8 << 10, 16 << 10, 32 << 10, INT64_MAX};
+constexpr int64_t kStreamedPitch[] = {512, 7 << 10, 16 << 10, 32 << 10, INT64_MAX};
 
 // Whether they pay, and every vector is a whole line of the output.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
@@ -118,7 +118,8 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes) return false;
   const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
   const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
-  const bool pays = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)];
+  const bool pays = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)] &&
+                    (e >= 8 || !rows_conflict(p, row));
   if (!splits && !merges && !pays) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
