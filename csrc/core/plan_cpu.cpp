@@ -107,7 +107,7 @@ bool rows_conflict(const Problem& p, int row) {
 // Streaming stores straight from the micro-kernel's registers. Lines of rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
 // most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes.
-constexpr int64_t kStreamedPitch[] = {512, 7 << 10, 16 << 10, 32 << 10, INT64_MAX};
+constexpr int64_t kStreamedPitch[] = {512, 7 << 10, 24 << 10, INT64_MAX, INT64_MAX};
 
 // Whether they pay, and every vector is a whole line of the output.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
