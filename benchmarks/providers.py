@@ -203,7 +203,7 @@ PROVIDERS: dict[str, Provider] = {
     "numpy": Provider(
         "numpy.ascontiguousarray(x.T)", peers.numpy, ("cpu", "cpu call"), may_alias=True, missing=peers.numpy_missing
     ),
-    "hptt": Provider(
+    "hptt_into": Provider(
         "HPTT's default plan; TX_HPTT is the path of its library",
         peers.hptt,
         ("cpu",),
