@@ -309,6 +309,20 @@ def test_out_in_every_layout_and_offset(device: str, size: int, seed: int) -> No
 
 
 @widths
+def test_out_of_short_rows(device: str, size: int) -> None:
+    """Rows shorter than a machine word, at a pitch that is none, from every offset into every offset."""
+    dtype = ITEMSIZE_DTYPE[size]
+    source = torch.arange(64 * size, dtype=torch.uint8).view(dtype).to(device)
+    for rows, cols, first, offset in itertools.product((1, 2, 3, 5), (1, 2, 3), (0, 1, 2, 3), range(5)):
+        x = source.as_strided((cols, rows), (9, 1), first)
+        into = torch.zeros(48, dtype=dtype, device=device)
+        tx.transpose(x, out=into.as_strided((rows, cols), (7, 1), offset))
+        expected = torch.zeros_like(into)
+        expected.as_strided((rows, cols), (7, 1), offset).copy_(x.t())
+        assert torch.equal(into.view(torch.uint8), expected.view(torch.uint8)), (rows, cols, first, offset)
+
+
+@widths
 def test_out_large_with_guards(device: str, size: int, seed: int) -> None:
     """Guard zones around outputs of several tiles, aligned and not."""
     dtype = ITEMSIZE_DTYPE[size]
