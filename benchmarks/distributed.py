@@ -132,6 +132,7 @@ class Bench:
         mesh = init_device_mesh(device.type, (self.ranks,))
         self.sharded = DTensor.from_local(self.x, mesh, [Shard(0)], run_check=False)
         self.received = torch.empty_like(self.x)
+        self.shared = td.empty((self.cols, self.rows), dtype=case.dtype, device=device)
 
     def part(self, extent: int) -> range:
         return range(extent // self.ranks * self.rank, extent // self.ranks * (self.rank + 1))
@@ -142,6 +143,10 @@ class Bench:
         dist.all_to_all_single(self.received.view(-1).view(torch.uint8), self.x.view(-1).view(torch.uint8))
         return self.received
 
+    def copy(self) -> Tensor:
+        """What packing, or unpacking, a whole shard would take at the least."""
+        return self.received.copy_(self.x)
+
     def dtensor(self) -> Tensor:
         return self.sharded.t().redistribute(placements=[Shard(0)]).to_local().contiguous()
 
@@ -151,8 +156,12 @@ class Bench:
     def tx(self) -> Tensor:
         return td.transpose(self.x)
 
+    def tx_direct(self) -> Tensor:
+        """Into memory that the ranks share."""
+        return td.transpose(self.x, out=self.shared)
+
     def tx_all_to_all(self) -> Tensor:
-        """The other path, where ``tx`` pushes."""
+        """The third path, where ``tx`` pushes."""
         reachable = td._reachable.get(dist.group.WORLD)
         td._reachable[dist.group.WORLD] = False
         try:
@@ -164,16 +173,18 @@ class Bench:
                 td._reachable[dist.group.WORLD] = reachable
 
     def providers(self) -> dict[str, Callable[[], Tensor]]:
-        chosen = [self.all_to_all, self.dtensor, self.dtensor_after, self.tx]
+        chosen = [self.all_to_all, self.copy, self.dtensor, self.dtensor_after, self.tx]
         if td.explain(self.x).path == "push":
-            chosen.append(self.tx_all_to_all)
+            chosen += [self.tx_direct, self.tx_all_to_all]
         return {call.__name__: call for call in chosen}
 
     # -- checks and clocks --
 
     def wrong(self, name: str, result: Tensor) -> str:
         """Why a result is wrong, on any rank, or ""."""
-        if name == "all_to_all":
+        if name == "copy":
+            expected = self.x
+        elif name == "all_to_all":
             each = len(self.mine) // self.ranks  # of every rank's rows, the block in this rank's place
             parts = (range(r * len(self.mine) + self.rank * each, r * len(self.mine) + (self.rank + 1) * each)
                      for r in range(self.ranks))  # fmt: skip
@@ -230,14 +241,14 @@ class Bench:
             torch.cuda.synchronize()
             used = torch.cuda.max_memory_allocated() - before
             staging = td._stagings.get(dist.group.WORLD) if call == self.tx else None
-            used += 2 * staging._bytes if staging else 0
+            used += staging.nbytes if staging else 0
         else:
             ctypes.CDLL(None).malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
             before = resident("VmRSS")
             result = call()
             used = resident("VmHWM") - before
-        own = 0 if call == self.all_to_all else result.numel() * result.element_size()
+        own = 0 if call in (self.all_to_all, self.copy, self.tx_direct) else result.numel() * result.element_size()
         return int(everyone(max(used - own, 0), max))
 
 
@@ -257,7 +268,8 @@ def run(case: Case, device: torch.device, about: dict[str, object], repeats: int
         )
         bench.received.view(torch.uint8).fill_(0xA5)
         wrong = bench.wrong(name, call())
-        plan = str(td.explain(bench.x)) if name == "tx" else ""
+        out = bench.shared if name == "tx_direct" else None
+        plan = str(td.explain(bench.x, out=out)) if name in ("tx", "tx_direct") else ""
         results[name] = Result(**same, status="wrong" if wrong else "ok", reason=wrong, plan=plan)  # type: ignore[arg-type]
         if not wrong:
             results[name] = dataclasses.replace(results[name], extra_bytes=bench.extra_bytes(call))

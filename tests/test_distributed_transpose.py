@@ -74,7 +74,7 @@ def values(device: str, mesh: Any) -> None:
     for dtype, shape in itertools.product(WIDTHS, SHAPES):
         full = content(shape, dtype, device)
         for old, new in itertools.product(range(len(shape)), repeat=2):
-            if dtype not in (torch.uint8, torch.float32) and len(shape) > 2 and (old, new) != (1, 1):
+            if dtype not in (torch.uint8, torch.float32) and (len(shape) > 2 or old != new):
                 continue
             x = dtensor(full, mesh, [Shard(old)])
             expect(td.transpose(x, placements=[Shard(new)]), full.mT, [Shard(new)], (dtype, shape, old, new))
@@ -115,6 +115,66 @@ def shards(device: str, mesh: Any) -> None:
     out = dtensor(torch.zeros(full.mT.shape, device=device), mesh, [Shard(1)])
     assert td.transpose(sharded, out=out) is out
     expect(out, full.mT, [Shard(1)], "out says the placements")
+
+
+def direct(device: str, mesh: Any) -> None:
+    """Into results that the ranks share: every width, uneven and empty shards, from any dim to any, again and again."""
+    from torch.distributed.tensor import DTensor, Shard
+
+    world = dist.get_world_size()
+    shared = device == "cuda" and world > 1 and td.explain(torch.zeros(4, 4, device=device)).path == "push"
+    for dtype, shape in itertools.product(WIDTHS, [(7, 9), (1, 1), (130, 257), (0, 5), (3, 11, 6)]):
+        full = content(shape, dtype, device)
+        for old, new in itertools.product(range(len(shape)), repeat=2):
+            if old != new and (dtype != torch.uint8 or len(shape) > 2):
+                continue
+            x = dtensor(full, mesh, [Shard(old)])
+            local = td.empty(full.mT.shape, dtype=dtype, device=device, placements=[Shard(new)])
+            out = DTensor.from_local(
+                local, mesh, [Shard(new)], run_check=False, shape=full.mT.shape, stride=full.mT.contiguous().stride()
+            )
+            moved = (td.transposed(range(len(shape)))[old]) != new and full.numel() > 0
+            if moved and shared:
+                plan = td.explain(x, out=out)
+                assert (plan.path, plan.buffer_bytes, plan.chunks) == ("direct", 0, 1), plan
+            for _ in range(2):
+                local.fill_(1)  # and only then may another rank write
+                assert td.transpose(x, out=out) is out
+                expect(out, full.mT, [Shard(new)], (dtype, shape, old, new))
+    full = content((6 * world, 10), torch.float32, device)
+    mine, result = shard(full, mesh, [Shard(0)]), shard(full.mT, mesh, [Shard(0)])
+    outs = [td.empty((10, 6 * world), device=device) for _ in range(2)]
+    for i in range(6):  # two results in turn, each read before it is written again
+        assert td.transpose(mine + i, out=outs[i % 2]) is outs[i % 2]
+        assert torch.equal(outs[i % 2], result + i)
+    if shared:
+        kept = len(td._outputs)
+        again = td.empty((10, 6 * world), device=device)
+        del outs, out, local
+        td.release()
+        assert len(td._outputs) < kept and td._output(again), "memory that nobody has is given back"
+        for bad, message in [
+            (again.view(-1).view(again.shape[1], again.shape[0]), "out must have shape"),
+            (again.double(), "out must be what x is"),
+            (again.view(torch.int32).view(torch.float32)[:, : 6 * world], None),
+        ]:
+            if message is None:
+                assert same_bytes(td.transpose(mine, out=bad), result)  # another tensor of the same memory
+                continue
+            try:
+                td.transpose(mine, out=bad)
+            except ValueError as error:
+                assert message in str(error), (message, error)
+            else:
+                raise AssertionError(f"accepted: {message}")
+        tall = td.empty((12, 6 * world), device=device)
+        try:  # the same number of elements on no rank: a part of what was shared
+            td.transpose(mine, out=tall.view(-1)[: again.numel()].view(again.shape))
+        except ValueError as error:
+            assert "as it was given" in str(error)
+        else:
+            raise AssertionError("accepted a part of shared memory")
+        assert same_bytes(td.transpose(mine, out=again), result), "a refusal leaves everything as it was"
 
 
 def other_placements(device: str, mesh: Any) -> None:
@@ -221,12 +281,15 @@ def refusals(device: str, mesh: Any) -> None:
 
 
 def memory(device: str, mesh: Any) -> None:
-    """Beside the input and the result, no more than the plan says."""
-    rows = 512 * dist.get_world_size()
-    x = torch.zeros(512, 16384, device=device)  # 32 MiB
+    """Beside the input and the result, no more than the plan says: half a result once it is cut into chunks."""
+    each = 2048 if device == "cuda" else 512
+    rows = each * dist.get_world_size()
+    x = torch.zeros(each, 16384, device=device)  # 128 or 32 MiB
     plan = td.explain(x)
     result_bytes = x.numel() * x.element_size()
-    assert plan.buffer_bytes <= result_bytes // 4, plan
+    assert plan.chunks > 1 and plan.buffer_bytes <= result_bytes // 2, plan
+    small = td.explain(x[:, :2048])
+    assert small.buffer_bytes <= (1 if small.path == "push" else 2) * result_bytes // 8, small
     td.transpose(x)
     dist.barrier()
     if device == "cpu":
@@ -318,9 +381,36 @@ def gpu_only(device: str, mesh: Any) -> None:
         assert torch.equal(y, shard(full.mT.contiguous(), mesh, [Shard(0)]) + i), i
     td.release()
     assert same_bytes(td.transpose(mine, shape=full.shape), result)
+    shared = td.empty((512, 256), device=device)
+    if td.explain(mine, shape=full.shape, out=shared).path == "direct":
+        graph = torch.cuda.CUDAGraph()
+        td.transpose(static, shape=full.shape, out=shared)
+        torch.cuda.synchronize()
+        dist.barrier()
+        with torch.cuda.graph(graph):
+            td.transpose(static, shape=full.shape, out=shared)
+        for i in range(3):
+            static.copy_(mine + i)
+            graph.replay()
+            assert torch.equal(shared, result + i)
+            torch.cuda.synchronize()
+            dist.barrier()
+        outs = [td.empty((512, 256), device=device) for _ in streams]
+        torch.cuda.synchronize()
+        for i in range(9):  # each stream its own result
+            with torch.cuda.stream(streams[i % 3]):
+                td.transpose(mine + i, shape=full.shape, out=outs[i % 3])
+        torch.cuda.synchronize()
+        assert all(torch.equal(out, result + 6 + i) for i, out in enumerate(outs))
+        dist.barrier()
     big = content((2048, 4096), torch.float32, device)
     y = td.transpose(shard(big, mesh, [Shard(0)]), shape=big.shape)
     assert same_bytes(y, shard(big.mT, mesh, [Shard(0)]))
+    huge = content((256 * dist.get_world_size(), 33), torch.float32, device).repeat(1, 4000)  # rows by the copy engine
+    mine, result = shard(huge, mesh, [Shard(0)]), shard(huge.mT, mesh, [Shard(0)])
+    assert td.explain(mine).chunks == (4 if td.explain(mine).path == "push" else 8)
+    for _ in range(3):
+        assert same_bytes(td.transpose(mine), result)
 
 
 # ---- starting the ranks ----
@@ -342,13 +432,11 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
             td._reachable[dist.group.WORLD] = td._reachable[mesh.get_group()] = False
         seen = td.explain(torch.zeros(4, 4, device=device)).path
         assert seen == ("local" if world == 1 else path), seen
-        for chunk_bytes in (td.CHUNK_BYTES[device], 256):
-            td.CHUNK_BYTES[device] = chunk_bytes
-            td._cutting.cache_clear()
-            td._schedule.cache_clear()
-            td._landings.cache_clear()
+        for least in (None, 256):  # bytes that are cut into chunks: many cases here are
+            for key, pace in td.PACES.items():
+                td.PACES[key] = pace._replace(least_bytes=least or pace.least_bytes)
             for name in checks:
-                if chunk_bytes == 256 and name not in ("values", "gpu_only"):
+                if least and name not in ("values", "shards"):
                     continue
                 if name == "grids":
                     grids(device, world)
@@ -360,9 +448,10 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
 
 
 CHECKS: dict[str, Callable[[str, Any], None]] = {
-    f.__name__: f for f in (values, shards, other_placements, gradients, compiled, refusals, memory, groups, gpu_only)
+    f.__name__: f
+    for f in (values, shards, direct, other_placements, gradients, compiled, refusals, memory, groups, gpu_only)
 }
-EVERYWHERE = ["values", "shards", "other_placements", "grids", "gradients", "refusals"]
+EVERYWHERE = ["values", "shards", "direct", "other_placements", "grids", "gradients", "refusals"]
 
 
 def spawn(world: int, backend: str, folder: Path, checks: Sequence[str], path: str) -> None:
@@ -411,7 +500,7 @@ class Wire:
 
     def __init__(self, ranks: int) -> None:
         self.posted: list[Any] = [None] * ranks
-        self.slots = [torch.full((2, 1 << 16), 0xA5, dtype=torch.uint8) for _ in range(ranks)]
+        self.buffers = [torch.full((2 << 16,), 0xA5, dtype=torch.uint8) for _ in range(ranks)]
         self.meeting = threading.Barrier(ranks)
 
     def barrier(self) -> None:
@@ -439,8 +528,9 @@ class Wire:
 
 
 class Rank:
-    def __init__(self, rank: int, ranks: int) -> None:
-        self.rank, self.size = (lambda: rank), (lambda: ranks)
+    def __init__(self, rank: int, wire: Wire) -> None:
+        self.wire = wire
+        self.rank, self.size = (lambda: rank), (lambda: len(wire.posted))
 
 
 class Staging(td._Staging):
@@ -448,16 +538,26 @@ class Staging(td._Staging):
 
     def __init__(self, wire: Wire) -> None:
         self.stream, self.barrier = MagicMock(), wire.barrier  # type: ignore[method-assign]
-        self._slots, self._views = wire.slots, {}
+        self._shared, self._views = wire, {}  # type: ignore[assignment]
 
     def reserve(self, nbytes: int, group: Any) -> None:
-        assert nbytes <= 1 << 16
+        assert nbytes <= 2 << 16
 
 
-@pytest.mark.parametrize("path", [td._all_to_all, td._push])
+def straight(x: Tensor, out: Tensor, exchange: td.Exchange, group: Any) -> None:
+    """The direct path, and what it wrote into this rank's output copied to `out`."""
+    count = out.numel()
+    mine = group.wire.buffers[group.rank()].view(x.dtype)[:count].view(out.shape)
+    shared = MagicMock(buffers=[b.view(x.dtype) for b in group.wire.buffers], barrier=group.wire.barrier)
+    td._direct(x, td._Output(shared, exchange, group.rank()), exchange)
+    out.copy_(mine)
+
+
+@pytest.mark.parametrize("path", [td._all_to_all, td._push, straight])
 def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
     """Meshes of up to three dims that cut any dims into any, as threads: more ranks than processes could be."""
-    monkeypatch.setitem(td.CHUNK_BYTES, "cpu", 512)
+    for key in td.PACES:
+        monkeypatch.setitem(td.PACES, key, td.Pace(rng.choice([2, 4, 9]), 512))
     monkeypatch.setattr(torch.cuda, "current_stream", MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", MagicMock())
     for _ in range(60):
@@ -473,7 +573,7 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
         def run(rank: int, full: Tensor = full, exchange: td.Exchange = exchange, wire: Wire = wire) -> Tensor:
             x = full[tuple(slice(*side) for side in exchange.owned(rank))]
             out = x.new_empty(td.transposed(td._extents(exchange.wanted(rank)))).fill_(1)
-            group = Rank(rank, len(wire.posted))
+            group = Rank(rank, wire)
             td._stagings[group] = Staging(wire)
             for _ in range(2):  # the second call finds the first one's memory
                 path(x, out.zero_(), exchange, group)
@@ -488,8 +588,26 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
 
 def test_a_plan_prints() -> None:
     exchange = td.Exchange((32768, 32768), (4,), (0,), (0,))
-    plan = td._plan(exchange, 1, 4, "cuda", "push")
-    assert (plan.path, plan.ranks, plan.cut, plan.transposed) == ("push", 4, 1, "unpack")
-    assert plan.sent_bytes == 3 * 32768**2 * 4 // 16
-    assert plan.buffer_bytes <= 32768**2 // 8 * 3 // 4 + 4096
-    assert eval(str(plan), {"Plan": td.Plan}) == plan
+    for path, chunks, buffers in [("direct", 1, 0), ("push", 4, 3 / 8), ("all_to_all", 8, 3 / 8)]:
+        plan = td._plan(exchange, 1, 4, "cuda", path)
+        assert (plan.path, plan.ranks, plan.chunks) == (path, 4, chunks)
+        assert plan.sent_bytes == 3 * 32768**2 * 4 // 16
+        assert plan.buffer_bytes == buffers * 32768**2
+        assert eval(str(plan), {"Plan": td.Plan}) == plan
+
+
+def test_rows_of_a_part() -> None:
+    """What the copy engine is told: rows, elements of a row, elements from row to row."""
+    x = torch.empty(6, 5, 8)
+    for part, rows in [
+        (x, (30, 8, 8)),
+        (x[:, :, 2:5], (30, 3, 8)),
+        (x[:, 1:2], (6, 8, 40)),
+        (x[2, 3], (1, 8, 8)),
+        (x[:1, :1, :1], None),
+        (x[:, 1:3], None),
+        (x[..., ::2], None),
+        (x.mT, None),
+        (x[:, :1, :1], None),
+    ]:
+        assert td._rows(part) == rows, (part.shape, part.stride())

@@ -218,15 +218,15 @@ def sharded(provider: str, seconds: float | None, **values: object) -> distribut
 
 
 def test_the_sharded_block_compares_with_the_bare_collective_and_the_faster_dtensor() -> None:
-    times = {"all_to_all": 2e-3, "dtensor": 6e-3, "dtensor_after": 5e-3, "tx": 2.5e-3}
+    times = {"all_to_all": 2e-3, "dtensor": 6e-3, "dtensor_after": 5e-3, "tx": 2.5e-3, "copy": 5e-4}
     two = {"ranks": 2, "scaling": "weak"}
     block = report.distributed_block(
         [sharded(name, seconds) for name, seconds in times.items()]
         + [sharded("all_to_all", 1e-3, **two), sharded("tx", None, **two)]
     )
     assert "Some GPU, nccl, torch 2.11.0, commit abc." in block
-    assert "| strong 64x64 | float32 | 4 | 2.000 | 3.00 | 2.50 | 1.25 | **2.0x** | 3 / 3 |" in block
-    assert "| weak 64x64 | float32 | 2 | 1.000 | - | - | wrong | - | 3 / - |" in block
+    assert "| strong 64x64 | float32 | 4 | 2.000 | 3.00 | 2.50 | 1.25 | 0.25 | 1.50 | **2.0x** | 3 / 3 |" in block
+    assert "| weak 64x64 | float32 | 2 | 1.000 | - | - | wrong | - | - | - | 3 / - |" in block
 
 
 def test_a_block_without_results_says_so() -> None:

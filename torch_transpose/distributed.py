@@ -5,31 +5,51 @@ a piece. An :class:`Exchange` is all that decides the pieces, numbers that every
 others before a call. Pieces travel in chunks, so that buffers stay a fraction of the shard and the transposes hide
 behind the links: while chunk k travels, chunk k - 1 is unpacked and chunk k + 1 packed.
 
-Two paths: ``push``, in which each rank writes its pieces into the others' memory (CUDA symmetric memory), and
-``all_to_all``, which is torch's collective (NCCL, Gloo). Both are torch's; nothing here talks to a wire.
+Three paths. ``direct``: each rank transposes its pieces straight into the others' results, which must then lie in
+symmetric memory, see :func:`empty`. Ordinary results cannot: they outlive the call, each rank frees its own when it
+likes, and so a pool of shared memory would need an agreement of all ranks before every call. ``push``: each rank writes
+its pieces into the others' buffers in symmetric memory, where they are transposed into ordinary results. And
+``all_to_all``, torch's collective (NCCL, Gloo). All are torch's; nothing here talks to a wire.
 """
 
+import ctypes
 import math
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
-__all__ = ["Plan", "explain", "release", "transpose"]
+__all__ = ["Plan", "empty", "explain", "release", "transpose"]
 
 Box = tuple[tuple[int, int], ...]  # [begin, end) along each dim
 Slices = tuple[slice, ...]
 
-# A chunk is this many bytes of a rank's output, or MOST_CHUNKS-th of it where that is more.
-CHUNK_BYTES = {"cuda": 16 << 20, "cpu": 8 << 20}
-MOST_CHUNKS = 16
+
+class Pace(NamedTuple):
+    """Into how many chunks a rank's output of at least so many bytes is cut; a smaller one travels whole."""
+
+    chunks: int
+    least_bytes: int
+
+
+# By path and device; in brackets the time over that of a bare all-to-all (4 H200s, float32 32768^2 and 8192^2).
+PACES = {
+    # 1 chunk 1.098, 4 1.038, 8 1.074; of 64 MiB a rank, 1 chunk 1.038, 2 1.117.
+    ("push", "cuda"): Pace(4, 128 << 20),
+    # 1 chunk 1.614, 4 1.483, 8 1.500 with half the buffers of 4; of 64 MiB a rank, 1 chunk 1.472, 2 1.491.
+    ("all_to_all", "cuda"): Pace(8, 128 << 20),
+    # GLOO_EVIDENCE
+    ("all_to_all", "cpu"): Pace(8, 16 << 20),
+}
+ENGINE_ROW = 1024  # bytes: rows that the copy engine moves faster than the kernel, down to the shortest measured
 WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
 
 
@@ -67,12 +87,14 @@ class Plan:
     """How a transpose would run on this rank.
 
     Attributes:
-        path: ``"local"`` (nothing is sent), ``"push"`` (each rank writes into the others' symmetric memory),
-            ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then DTensor's own).
+        path: ``"local"`` (nothing is sent), ``"direct"`` (each rank writes into the others' results), ``"push"`` (into
+            their buffers), ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then
+            DTensor's own).
         ranks: that take part in the exchange.
         chunks: into which every piece is cut.
         cut: the input's dim along which it is.
-        transposed: whether elements change their order while a chunk is packed or while it is unpacked.
+        transposed: whether elements change their order while a chunk is packed (or written, by the direct path) or
+            while it is unpacked.
         sent_bytes: to other ranks.
         buffer_bytes: that are used beside the input and the output.
     """
@@ -148,10 +170,10 @@ def _meet(a: Box, b: Box) -> Box:
 
 
 def _chunk(piece: Box, cut: int, chunks: int, k: int) -> Box:
-    """Part `k` of a piece, cut along one dim at multiples of 64 elements where it is long."""
+    """Part `k` of a piece, cut along one dim; where it is long, at multiples of 64 elements (a sixteenth at most)."""
     begin, end = piece[cut]
     step = -(-(end - begin) // chunks)
-    if step >= 64:
+    if step >= 1024:
         step = -(-step // 64) * 64
     part = (min(begin + k * step, end), min(begin + (k + 1) * step, end))
     return (*piece[:cut], part, *piece[cut + 1 :])
@@ -162,13 +184,13 @@ def _within(box: Box, shard: Box) -> Slices:
 
 
 @lru_cache(maxsize=256)
-def _cutting(exchange: Exchange, itemsize: int, device_type: str) -> tuple[int, int, str]:
+def _cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, str]:
     """(chunks, the dim that is cut, where elements change their order): the same on every rank.
 
     With torch.chunk nobody has more than rank 0, and no piece is larger than the one that rank 0 keeps.
     """
     nbytes = _count(exchange.wanted(0)) * itemsize
-    chunks = min(max(nbytes // CHUNK_BYTES[device_type], 1), MOST_CHUNKS)
+    chunks = pace.chunks if nbytes >= pace.least_bytes else 1
     piece = _extents(_meet(exchange.owned(0), exchange.wanted(0)))
     # A chunk is then some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
     cut = exchange.order[exchange.target[0]]
@@ -185,8 +207,8 @@ def _layout(where: str, box: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=256)
-def _schedule(exchange: Exchange, rank: int, itemsize: int, device_type: str) -> Schedule:
-    chunks, cut, where = _cutting(exchange, itemsize, device_type)
+def _schedule(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> Schedule:
+    chunks, cut, where = _cutting(exchange, itemsize, pace)
     ranks = range(math.prod(exchange.mesh))
     owned, wanted = exchange.owned(rank), exchange.wanted(rank)
     outgoing = [_meet(owned, exchange.wanted(q)) for q in ranks]
@@ -237,10 +259,10 @@ def _arriving(exchange: Exchange, rank: int, k: int, chunks: int, cut: int) -> l
 
 
 @lru_cache(maxsize=256)
-def _landings(exchange: Exchange, rank: int, itemsize: int, device_type: str) -> tuple[list[list[int]], int]:
+def _landings(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> tuple[list[list[int]], int]:
     """Where in the receiver's buffer, in elements, each part that this rank pushes begins, by chunk and receiver; and
     how many elements the buffer of any rank must take."""
-    chunks, cut, _ = _cutting(exchange, itemsize, device_type)
+    chunks, cut, _ = _cutting(exchange, itemsize, pace)
     ranks = range(math.prod(exchange.mesh))
     arriving = [[_arriving(exchange, q, k, chunks, cut) for q in ranks] for k in range(chunks)]
     return (
@@ -264,14 +286,17 @@ def _join(a: Box, b: Box, where: str) -> Box | None:
 def _plan(exchange: Exchange, rank: int, itemsize: int, device_type: str, path: str) -> Plan:
     if path == "local":
         return Plan(path)
-    s = _schedule(exchange, rank, itemsize, device_type)
-    chunks, cut, where = _cutting(exchange, itemsize, device_type)
-    if path == "push":
-        elements = min(2, chunks) * _landings(exchange, rank, itemsize, device_type)[1]
-    else:
-        elements = min(2, chunks) * (s.send_count + s.receive_count)
+    ranks = math.prod(exchange.mesh)
+    if path == "direct":
+        own = _count(_meet(exchange.owned(rank), exchange.wanted(rank)))
+        sent = (_count(exchange.owned(rank)) - own) * itemsize
+        return Plan(path, ranks, 1, 0, "pack", sent)
+    key = (exchange, rank, itemsize, PACES[path, device_type])
+    s = _schedule(*key)
+    chunks, cut, where = _cutting(exchange, itemsize, key[3])
+    most = _landings(*key)[1] if path == "push" else s.send_count + s.receive_count
     sent = sum(part.count for parts in s.sends for part in parts)
-    return Plan(path, math.prod(exchange.mesh), chunks, cut, where, sent * itemsize, elements * itemsize)
+    return Plan(path, ranks, chunks, cut, where, sent * itemsize, min(2, chunks) * most * itemsize)
 
 
 # ---- the paths ----
@@ -290,7 +315,7 @@ def _orders(exchange: Exchange, where: str) -> tuple[Sequence[int], Sequence[int
 def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     """Chunk k + 1 is packed, and chunk k - 1 unpacked, while the backend moves chunk k on a stream or thread of its
     own. Bytes travel, whatever the dtype: backends take few of them."""
-    key = (exchange, group.rank(), x.element_size(), x.device.type)
+    key = (exchange, group.rank(), x.element_size(), PACES["all_to_all", x.device.type])
     s = _schedule(*key)
     packing, unpacking = _orders(exchange, _cutting(exchange, *key[2:])[2])
     itemsize = x.element_size()
@@ -326,131 +351,239 @@ def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     unpack(len(s.sends) - 1)
 
 
+def _timeout_ms(group: Any, device: torch.device) -> int:
+    return int(group._get_backend(device).options._timeout.total_seconds() * 1000)
+
+
+class _Shared:
+    """Symmetric memory of a group: as many elements on every rank, which all of them can write. A collective."""
+
+    def __init__(self, count: int, dtype: torch.dtype, device: torch.device, group: Any) -> None:
+        from torch.distributed._symmetric_memory import _SymmetricMemory
+
+        self.group_name, self.nbytes = group.group_name, count * dtype.itemsize
+        self.memory: Tensor | None = _SymmetricMemory.empty_strided_p2p((count,), (1,), dtype, device, group.group_name)
+        self._handle = _SymmetricMemory.rendezvous(self.memory)
+        self._timeout_ms = _timeout_ms(group, device)
+        self.buffers = [self._handle.get_buffer(rank, (count,), dtype) for rank in range(group.size())]
+
+    def barrier(self) -> None:
+        """On the device: what each rank queued before it has happened before anything that another queues after it."""
+        self._handle.barrier(0, self._timeout_ms)
+
+
 class _Staging:
-    """A group's symmetric memory, into which its ranks push: two slots of a chunk each, one being filled while the
-    other is unpacked. Kept from call to call; calls take it in turn, in the order in which they were made."""
+    """A group's buffers, into which its ranks push: two slots of a chunk each, one being filled while the other is
+    unpacked. Kept from call to call; calls take it in turn, in the order in which they were made."""
 
     def __init__(self, group: Any, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
-        self.high = torch.cuda.Stream(device, priority=-1)
-        self._device = device
-        self._timeout_ms = int(group._get_backend(device).options._timeout.total_seconds() * 1000)
-        self._bytes = 0
+        self._group_name, self._device = group.group_name, device
+        self._shared: _Shared | None = None
         self._captured = False  # by a CUDA graph, which may be replayed at any time
         self._kept: list[Any] = []
+        self._views: dict[Any, Tensor] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return self._shared.nbytes if self._shared else 0
 
     def reserve(self, nbytes: int, group: Any) -> None:
-        """Make room for chunks of `nbytes`, which all ranks do in the same call."""
-        from torch.distributed._symmetric_memory import _SymmetricMemory
-
+        """Make room for so many bytes, which all ranks do in the same call."""
         capturing = torch.cuda.is_current_stream_capturing()
         self._captured |= capturing
-        nbytes = -(-nbytes // 4096) * 4096
-        if nbytes <= self._bytes:
+        if nbytes <= self.nbytes:
             return
         if capturing:
             raise RuntimeError(
-                f"torch_transpose.distributed: a CUDA graph needs {2 * nbytes} bytes of symmetric memory, and "
-                f"{2 * self._bytes} are there; memory cannot be shared during capture. Call transpose once with these "
+                f"torch_transpose.distributed: a CUDA graph needs {nbytes} bytes of symmetric memory, and "
+                f"{self.nbytes} are there; memory cannot be shared during capture. Call transpose once with these "
                 "shapes before the capture."
             )
         self.stream.synchronize()
         if self._captured:
-            self._kept.append((self._memory, self.handle, self._slots))
-        memory = _SymmetricMemory.empty_strided_p2p((2 * nbytes,), (1,), torch.uint8, self._device, group.group_name)
-        self.handle = _SymmetricMemory.rendezvous(memory)
-        self._memory, self._bytes, self._captured = memory, nbytes, False
-        self._slots = [
-            self.handle.get_buffer(rank, (2 * nbytes,), torch.uint8).view(2, nbytes) for rank in range(group.size())
-        ]
-        self._views: dict[Any, Tensor] = {}
+            self._kept.append((self._shared, self._views))
+        self._shared, self._views, self._captured = None, {}, False
+        self._shared = _Shared(-(-nbytes // 4096) * 4096, torch.uint8, self._device, group)
 
-    def view(self, rank: int, slot: int, begin: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Elements of a rank's slot."""
-        key = (rank, slot, begin, shape, dtype)
+    def view(self, rank: int, begin: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Elements of a rank's memory, the first of them `begin` elements from its beginning."""
+        key = (rank, begin, shape, dtype)
         if key not in self._views:
             if len(self._views) > 10_000:
                 self._views.clear()
             first, size = begin * dtype.itemsize, math.prod(shape) * dtype.itemsize
-            self._views[key] = self._slots[rank][slot][first : first + size].view(dtype).view(shape)
+            assert self._shared
+            self._views[key] = self._shared.buffers[rank][first : first + size].view(dtype).view(shape)
         return self._views[key]
 
     def barrier(self) -> None:
-        """On the device: what each rank queued before it has happened before anything that another queues after it."""
-        self.handle.barrier(0, self._timeout_ms)
+        assert self._shared
+        self._shared.barrier()
 
 
 _stagings: "WeakKeyDictionary[Any, _Staging]" = WeakKeyDictionary()
-BY = "kernel"
-HIGH = False
+
+
+@lru_cache(maxsize=1)
+def _copy_rows() -> Any:
+    """cudaMemcpy2DAsync of the runtime that torch has loaded, or None. torch copies rows by a kernel, which takes the
+    SMs from the transposes (time over a bare all-to-all's, 4 H200s, float32 32768^2 in 4 chunks: kernel 1.225, copy
+    engine 1.038)."""
+    try:
+        copy = ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').split('.')[0]}").cudaMemcpy2DAsync
+    except (OSError, AttributeError):
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    copy.argtypes = [pointer, size, pointer, size, size, size, ctypes.c_int, pointer]
+    return copy
+
+
+def _rows(x: Tensor) -> tuple[int, int, int] | None:
+    """(rows, elements of a row, elements from row to row) of a tensor that is evenly spaced contiguous rows."""
+    dims = [(n, step) for n, step in zip(x.shape, x.stride(), strict=True) if n > 1]
+    if not dims or dims[-1][1] != 1:
+        return None
+    row, outer = dims[-1][0], dims[:-1]
+    if any(step != n * inner for (_, step), (n, inner) in zip(outer, outer[1:], strict=False)):
+        return None
+    return math.prod(n for n, _ in outer), row, outer[-1][1] if outer else row
+
+
+def _send(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
+    """A part into another rank's contiguous memory: by the copy engine where its rows are long and stay in order."""
+    rows = _rows(source) if list(order) == sorted(order) and source.is_cuda else None
+    size = source.element_size()
+    long = rows and rows[1] * size >= ENGINE_ROW and rows[1] <= rows[2] and rows[2] * size < 1 << 31
+    pending = source.is_conj() or source.is_neg()
+    if not rows or not long or pending or torch.cuda.is_current_stream_capturing() or not (copy := _copy_rows()):
+        _move(source, target, order)
+        return
+    count, row, pitch = rows
+    stream, device_to_device = torch.cuda.current_stream(source.device).cuda_stream, 3
+    status = copy(
+        target.data_ptr(), row * size, source.data_ptr(), pitch * size, row * size, count, device_to_device, stream
+    )
+    if status:
+        raise RuntimeError(f"torch_transpose.distributed: cudaMemcpy2DAsync failed with error {status}.")
 
 
 def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     """Chunk k is written into the other ranks' memory on a side stream, while chunk k - 1 is unpacked.
 
     Slot k % 2 may be written when every rank has unpacked chunk k - 2 from it, which barrier k - 1 says: each rank
-    queues it after that. Each barrier also says that the chunk before it has arrived.
+    queues it after that. Each barrier also says that the chunk before it has arrived. A rank that sends or receives
+    nothing queues as many barriers as the others.
     """
     rank, ranks = group.rank(), group.size()
-    key = (exchange, rank, x.element_size(), x.device.type)
+    key = (exchange, rank, x.element_size(), PACES["push", "cuda"])
     s, (landings, most) = _schedule(*key), _landings(*key)
     packing, unpacking = _orders(exchange, _cutting(exchange, *key[2:])[2])
     if group not in _stagings:
         _stagings[group] = _Staging(group, x.device)
     staging = _stagings[group]
-    staging.reserve(most * x.element_size(), group)
+    staging.reserve(min(2, len(s.sends)) * most * x.element_size(), group)
     current, side = torch.cuda.current_stream(x.device), staging.stream
-    caller = current
-    if HIGH:
-        current = staging.high
-        current.wait_stream(caller)
     arrived: list[Any] = []
-    if BY == "engine":
-        sending = x.new_empty(2, s.send_count)
 
     def unpack(k: int) -> None:
         current.wait_event(arrived[k])
-        with torch.cuda.stream(current):
-            for part in s.unpacks[k]:
-                _move(staging.view(rank, k % 2, part.begin, part.shape, x.dtype), out[part.where], unpacking)
-
-    def pack(k: int) -> None:
-        for part in s.sends[k]:
-            if part.count:
-                _move(x[part.where], part.of(sending[k % 2]), packing)
+        for part in s.unpacks[k]:
+            _move(staging.view(rank, k % 2 * most + part.begin, part.shape, x.dtype), out[part.where], unpacking)
 
     side.wait_stream(current)
     with torch.cuda.stream(side):
         staging.barrier()  # everybody has unpacked what the last call brought
-    if BY == "engine":
-        pack(0)
     for k, parts in enumerate(s.sends):
-        if BY == "engine":
-            side.wait_stream(current)
         with torch.cuda.stream(side):
             for step in range(1, ranks):  # each rank begins with another, so that all links are busy
                 q = (rank + step) % ranks
                 if parts[q].count:
-                    to = staging.view(q, k % 2, landings[k][q], parts[q].shape, x.dtype)
-                    if BY == "engine":
-                        to.copy_(parts[q].of(sending[k % 2]))
-                    else:
-                        _move(x[parts[q].where], to, packing)
+                    to = staging.view(q, k % 2 * most + landings[k][q], parts[q].shape, x.dtype)
+                    _send(x[parts[q].where], to, packing)
         if k == 0 and s.stays:
-            with torch.cuda.stream(current):
-                _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
+            _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
         if k > 0:
             unpack(k - 1)
             side.wait_stream(current)
-        if BY == "engine" and k + 1 < len(s.sends):
-            pack(k + 1)
         with torch.cuda.stream(side):
             staging.barrier()
             arrived.append(side.record_event())
     unpack(len(s.sends) - 1)
     side.wait_stream(current)
-    if HIGH:
-        caller.wait_stream(current)
+
+
+class _Output:
+    """A result in symmetric memory: every rank's shard, as this rank sees it."""
+
+    def __init__(self, shared: Any, exchange: Exchange, rank: int) -> None:
+        """Of `exchange`, the output's side alone counts."""
+        self.shared, self._whole, self._rank = shared, exchange, rank
+        self._pieces: dict[Exchange, list[tuple[list[tuple[int, int, int]], Tensor]]] = {}
+
+    def _shard(self, rank: int) -> Tensor:
+        box = self._whole.wanted(rank)
+        return self.shared.buffers[rank][: _count(box)].view(transposed(_extents(box)))
+
+    def given(self) -> Tensor:
+        """This rank's shard, for the caller: when no tensor has its storage any more, the output can be forgotten."""
+        box, memory = self._whole.wanted(self._rank), self.shared.memory
+        self.shared.memory, self.storage = None, StorageWeakRef(memory.untyped_storage())
+        _outputs[memory.untyped_storage()._cdata] = self
+        return memory[: _count(box)].view(transposed(_extents(box)))
+
+    def check(self, out: Tensor, exchange: Exchange, group: Any) -> None:
+        """That `out` is this whole shard: the other ranks count on it."""
+        whole = (self._whole.shape, self._whole.mesh, self._whole.target)
+        _check(
+            (exchange.shape, exchange.mesh, exchange.target) == whole
+            and self.shared.group_name == group.group_name
+            and out.dtype == self.shared.buffers[0].dtype
+            and out.storage_offset() == 0
+            and out.is_contiguous(),
+            f"out lies in memory that empty() shared for a result of shape {tuple(transposed(self._whole.shape))}, dtype "
+            f"{self.shared.buffers[0].dtype}, cut along dim {self._whole.target[0]} among {self._whole.mesh[0]} ranks; it must "
+            f"be that tensor as it was given, for such a result and with its group. Pass an ordinary tensor otherwise.",
+        )
+
+    def pieces(self, exchange: Exchange) -> list[tuple[list[tuple[int, int, int]], Tensor]]:
+        """(dims of x to narrow, with begin and length; where they go in a rank's output), beginning with the next rank,
+        so that all links are busy."""
+        if exchange not in self._pieces:
+            rank, ranks = self._rank, math.prod(exchange.mesh)
+            owned = exchange.owned(rank)
+            self._pieces[exchange] = found = []
+            for q in [(rank + step) % ranks for step in range(1, ranks + 1)]:
+                piece = _meet(owned, exchange.wanted(q))
+                if _count(piece):
+                    narrow = [
+                        (d, begin - first, end - begin)
+                        for d, ((begin, end), (first, last)) in enumerate(zip(piece, owned, strict=True))
+                        if (begin, end) != (first, last)
+                    ]
+                    where = tuple(transposed(_within(piece, exchange.wanted(q))))
+                    found.append((narrow, self._shard(q)[where]))
+        return self._pieces[exchange]
+
+
+_outputs: dict[int, _Output] = {}  # by the address of the storage, which is no other's while the entry is there
+
+
+def _output(out: Tensor | None) -> _Output | None:
+    return _outputs.get(out.untyped_storage()._cdata) if _outputs and out is not None else None
+
+
+def _direct(x: Tensor, output: _Output, exchange: Exchange) -> None:
+    """Each rank transposes its pieces into everybody's output, between two barriers: all have come, so outputs may be
+    overwritten; all are done, so outputs are complete."""
+    pieces, order, move = output.pieces(exchange), exchange.order, torch.ops.tx.permute_into.default
+    output.shared.barrier()
+    for narrow, target in pieces:
+        source = x
+        for d, begin, length in narrow:
+            source = source.narrow(d, begin, length)
+        move(source, target, order)
+    output.shared.barrier()
 
 
 # Per group: whether its ranks can write into one another's memory. Asked once, of all of them.
@@ -482,11 +615,18 @@ def release(group: Any = None) -> None:
     """Give back the symmetric memory that calls on a group share (None: the default group). Every rank must call it.
 
     It is taken again by the next call that needs it. A CUDA graph that was captured with the group must not be
-    replayed afterwards.
+    replayed afterwards. Tensors of :func:`empty` stay; the memory of those that are gone is given back.
     """
     staging = _stagings.pop(group or dist.group.WORLD, None)
     if staging is not None:
         torch.cuda.synchronize(staging._device)
+    _forget()
+
+
+def _forget() -> None:
+    """Drop the outputs that nobody has a tensor of any more."""
+    for key in [key for key, output in _outputs.items() if output.storage.expired()]:
+        del _outputs[key]
 
 
 # ---- the ops: what a compiler sees ----
@@ -503,6 +643,11 @@ def _run(x: Tensor, out: Tensor, numbers: Sequence[Any]) -> None:
     shape, mesh, source, target = map(tuple, numbers[:4])
     exchange, group = Exchange(shape, mesh, source, target), dist.distributed_c10d._resolve_process_group(numbers[4])
     if math.prod(shape) == 0:
+        return
+    output = _output(out)
+    if output:
+        output.check(out, exchange, group)
+        _direct(x, output, exchange)
         return
     path = _path(group, x.device)
     if path == "local":
@@ -560,7 +705,7 @@ def _dtensor(x: Tensor) -> bool:
 
 def _check(rule: bool, message: str) -> None:
     if not rule:
-        raise ValueError(f"torch_transpose.distributed.transpose: {message}")
+        raise ValueError(f"torch_transpose.distributed: {message}")
 
 
 def _shard_dims(placements: Sequence[Any], rank: int) -> tuple[int, ...] | None:
@@ -718,7 +863,8 @@ def transpose(
             and ``Shard(-1)`` out, or the reverse, nothing is communicated. Other placements than ``Shard`` are kept, or
             reached by DTensor's own ``redistribute``.
         out: where to write instead of a new tensor: a DTensor like the result, or for a shard a tensor of the local
-            result's shape, any strides without overlap, none of ``x``'s memory. It is never resized.
+            result's shape, any strides without overlap, none of ``x``'s memory. It is never resized. The fastest is a
+            tensor of :func:`empty`, on every rank its shard of the same one: it is written without any buffer.
 
     Returns:
         What ``x`` is, a DTensor or a shard, or ``out``. Differentiable in ``x`` any number of times in reverse mode,
@@ -729,9 +875,14 @@ def transpose(
             do; the others get the backend's error when the group's timeout expires, or when that process ends.
         RuntimeError: ``out`` is given and a gradient would be needed, or as the backend.
 
-    Beside ``x`` and the result it takes the bytes that :func:`explain` names: at most four chunks, each the larger of a
-    sixteenth of this rank's result and 16 MiB (CPU: 8 MiB); of these, ``push`` keeps its symmetric memory for the next
-    call (see :func:`release`).
+    Beside ``x`` and the result it takes the bytes that :func:`explain` names. Nothing where ``out`` is of :func:`empty`.
+    ``push``: two buffers of a quarter of the largest shard each, one of a whole shard where shards are below 128 MiB;
+    they stay for the next call (see :func:`release`). ``all_to_all``: four of an eighth each, two of a whole shard where
+    shards are below 128 MiB (CPU: 16 MiB). Pieces that do not divide evenly may add a sixteenth.
+
+    How long it takes, with ``a`` for a bare all-to-all of the same bytes and ``c`` for a copy of a shard in local memory:
+    ``direct`` about ``a``, ``push`` between ``a`` and ``a + c``, ``all_to_all`` up to ``a + 2 c``. Over the network of
+    several nodes, ``a`` is a shard's bytes times the share of ranks on other nodes over the rate of a rank's link.
     """
     wanted = _checked(x, group, shape, placements, out)
     if not _dtensor(x):
@@ -770,15 +921,68 @@ def _transposed_dtensor(x: Any, placements: Sequence[Any], out: Any) -> Tensor:
     )
 
 
+def empty(
+    shape: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    group: Any = None,
+    placements: Sequence[Any] | None = None,
+) -> Tensor:
+    """This rank's shard of a tensor that the ranks of a group share, uninitialised: the ``out`` of :func:`transpose`.
+
+    A collective. On GPUs that reach each other it lies in CUDA symmetric memory, so that every rank writes its part of
+    the result straight into it; elsewhere it is an ordinary tensor.
+
+    Args:
+        shape: of the whole tensor, the transpose's, ``(..., n, m)``; the same on every rank.
+        dtype: torch's default dtype if None.
+        device: of this rank's shard; torch's default device if None.
+        group: the default group if None. Of a DTensor's mesh: ``mesh.get_group()``.
+        placements: one ``Shard``; by default of dim -2, rows.
+
+    Returns:
+        A contiguous tensor of this rank's part, as ``torch.chunk`` cuts. For a DTensor, wrap it in
+        ``DTensor.from_local``. Use it as an operand like any tensor; do not resize it. As ``out``, every rank passes its
+        shard of the same call of ``empty``, whole.
+
+    Raises:
+        ValueError: fewer than two dims, or other placements.
+    """
+    rank = len(shape)
+    _check(rank >= 2, f"empty takes the shape of a transpose, of two dims or more, got {tuple(shape)}.")
+    if group is None:
+        _check(dist.is_initialized(), "empty shares memory among a group's ranks, but there is no default group. Call "
+               "torch.distributed.init_process_group first.")  # fmt: skip
+        group = dist.group.WORLD
+    target = (rank - 2,) if placements is None else _shard_dims(placements, rank)
+    _check(target is not None and len(target) == 1, f"placements of empty must be one Shard, got {placements}.")
+    device = torch.get_default_device() if device is None else torch.device(device)
+    dtype = dtype or torch.get_default_dtype()
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    exchange = Exchange(tuple(transposed(shape)), (group.size(),), (0,), target)  # type: ignore[arg-type]
+    _forget()
+    count = _count(exchange.wanted(0))
+    if count == 0 or _path(group, device) != "push":
+        return torch.empty(transposed(_extents(exchange.wanted(group.rank()))), dtype=dtype, device=device)
+    return _Output(_Shared(count, dtype, device, group), exchange, group.rank()).given()
+
+
 def explain(
-    x: Tensor, *, group: Any = None, shape: Sequence[int] | None = None, placements: Sequence[Any] | None = None
+    x: Tensor,
+    *,
+    group: Any = None,
+    shape: Sequence[int] | None = None,
+    placements: Sequence[Any] | None = None,
+    out: Tensor | None = None,
 ) -> Plan:
     """How :func:`transpose` would run with these arguments on this rank; nothing is moved.
 
     On GPUs, the first call for a group asks all its ranks whether they reach one another's memory: every rank must then
     make it.
     """
-    wanted = _checked(x, group, shape, placements, None)
+    wanted = _checked(x, group, shape, placements, out)
     if not _dtensor(x):
         group, exchange = _of_shard(x, group, shape, wanted)
     else:
@@ -786,4 +990,6 @@ def explain(
         if found is None:
             return Plan("local" if _moved(x.placements, x.dim()) == list(wanted) else "redistribute")
         group, exchange = found
-    return _plan(exchange, group.rank(), x.element_size(), x.device.type, _path(group, x.device))
+    output = _output(out.to_local() if _dtensor(out) else out)  # type: ignore[union-attr]
+    path = "direct" if output and math.prod(exchange.shape) else _path(group, x.device)
+    return _plan(exchange, group.rank(), x.element_size(), x.device.type, path)
