@@ -13,6 +13,7 @@ its pieces into the others' buffers in symmetric memory, where they are transpos
 """
 
 import ctypes
+import itertools
 import math
 import socket
 import sys
@@ -46,7 +47,7 @@ PACES = {
     ("push", "cuda"): Pace(4, 128 << 20),
     # 1 chunk 1.614, 4 1.483, 8 1.500 with half the buffers of 4; of 64 MiB a rank, 1 chunk 1.472, 2 1.491.
     ("all_to_all", "cuda"): Pace(8, 128 << 20),
-    # GLOO_EVIDENCE
+    # As many as keep buffers at half a shard; other numbers have not been measured.
     ("all_to_all", "cpu"): Pace(8, 16 << 20),
 }
 ENGINE_ROW = 1024  # bytes: rows that the copy engine moves faster than the kernel, down to the shortest measured
@@ -445,7 +446,7 @@ def _rows(x: Tensor) -> tuple[int, int, int] | None:
     if not dims or dims[-1][1] != 1:
         return None
     row, outer = dims[-1][0], dims[:-1]
-    if any(step != n * inner for (_, step), (n, inner) in zip(outer, outer[1:], strict=False)):
+    if any(step != n * inner for (_, step), (n, inner) in itertools.pairwise(outer)):
         return None
     return math.prod(n for n, _ in outer), row, outer[-1][1] if outer else row
 
@@ -541,9 +542,10 @@ class _Output:
             and out.dtype == self.shared.buffers[0].dtype
             and out.storage_offset() == 0
             and out.is_contiguous(),
-            f"out lies in memory that empty() shared for a result of shape {tuple(transposed(self._whole.shape))}, dtype "
-            f"{self.shared.buffers[0].dtype}, cut along dim {self._whole.target[0]} among {self._whole.mesh[0]} ranks; it must "
-            f"be that tensor as it was given, for such a result and with its group. Pass an ordinary tensor otherwise.",
+            f"out lies in memory that empty() shared for a result of shape {tuple(transposed(self._whole.shape))}, "
+            f"{self.shared.buffers[0].dtype}, cut along dim {self._whole.target[0]} among {self._whole.mesh[0]} ranks; "
+            "it must be that tensor as it was given, for such a result and with its group. Pass an ordinary tensor "
+            "otherwise.",
         )
 
     def pieces(self, exchange: Exchange) -> list[tuple[list[tuple[int, int, int]], Tensor]]:
@@ -875,14 +877,15 @@ def transpose(
             do; the others get the backend's error when the group's timeout expires, or when that process ends.
         RuntimeError: ``out`` is given and a gradient would be needed, or as the backend.
 
-    Beside ``x`` and the result it takes the bytes that :func:`explain` names. Nothing where ``out`` is of :func:`empty`.
-    ``push``: two buffers of a quarter of the largest shard each, one of a whole shard where shards are below 128 MiB;
-    they stay for the next call (see :func:`release`). ``all_to_all``: four of an eighth each, two of a whole shard where
-    shards are below 128 MiB (CPU: 16 MiB). Pieces that do not divide evenly may add a sixteenth.
+    Beside ``x`` and the result it takes the bytes that :func:`explain` names. Nothing where ``out`` is of
+    :func:`empty`. ``push``: two buffers of a quarter of the largest shard each, one of a whole shard where shards are
+    below 128 MiB; they stay for the next call (see :func:`release`). ``all_to_all``: four of an eighth each, two of a
+    whole shard where shards are below 128 MiB (CPU: 16 MiB). Pieces that do not divide evenly may add a sixteenth.
 
-    How long it takes, with ``a`` for a bare all-to-all of the same bytes and ``c`` for a copy of a shard in local memory:
-    ``direct`` about ``a``, ``push`` between ``a`` and ``a + c``, ``all_to_all`` up to ``a + 2 c``. Over the network of
-    several nodes, ``a`` is a shard's bytes times the share of ranks on other nodes over the rate of a rank's link.
+    How long it takes, with ``a`` for a bare all-to-all of the same bytes and ``c`` for a copy of a shard in local
+    memory: ``direct`` about ``a``, ``push`` between ``a`` and ``a + c``, ``all_to_all`` up to ``a + 2 c``. Over the
+    network of several nodes, ``a`` is a shard's bytes times the share of ranks on other nodes over the rate of a
+    rank's link.
     """
     wanted = _checked(x, group, shape, placements, out)
     if not _dtensor(x):
@@ -943,8 +946,8 @@ def empty(
 
     Returns:
         A contiguous tensor of this rank's part, as ``torch.chunk`` cuts. For a DTensor, wrap it in
-        ``DTensor.from_local``. Use it as an operand like any tensor; do not resize it. As ``out``, every rank passes its
-        shard of the same call of ``empty``, whole.
+        ``DTensor.from_local``. Use it as an operand like any tensor; do not resize it. As ``out``, every rank passes
+        its shard of the same call of ``empty``, whole; otherwise all end in an error when the group's timeout expires.
 
     Raises:
         ValueError: fewer than two dims, or other placements.

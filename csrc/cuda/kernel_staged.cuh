@@ -161,8 +161,8 @@ __device__ __forceinline__ void find_elements(const StagedParams& p, uint32_t da
     from[e] = data + (p.padded ? staged_padded(at, E) : at) - (before ? p.repeat_shared : 0);
     pin(from[e]);
     if (e + 1 == kPerWord) break;
-    // The next element: one further along the first dim, with a carry. Where a run is shorter than a word, the
-    // first elements lie before even the repeat before: the walk waits at its begin.
+    // The next element: one further along the first dim, with a carry. Where a run is shorter than a word,
+    // the first elements lie before even the repeat before: the walk waits at its begin.
     bool carry = !before || first + e + p.repeat_elements >= 0;
 #pragma unroll
     for (int d = 0; d < kChain; ++d) {
