@@ -129,7 +129,8 @@ def direct(device: str, mesh: Any) -> None:
             if old != new and (dtype != torch.uint8 or len(shape) > 2):
                 continue
             x = dtensor(full, mesh, [Shard(old)])
-            local = td.empty(full.mT.shape, dtype=dtype, device=device, placements=[Shard(new)])
+            group, places = mesh.get_group(), [Shard(new)]
+            local = td.empty(full.mT.shape, dtype=dtype, device=device, group=group, placements=places)
             out = DTensor.from_local(
                 local, mesh, [Shard(new)], run_check=False, shape=full.mT.shape, stride=full.mT.contiguous().stride()
             )
@@ -163,14 +164,14 @@ def direct(device: str, mesh: Any) -> None:
                 continue
             try:
                 td.transpose(mine, out=bad)
-            except ValueError as error:
+            except (ValueError, RuntimeError) as error:
                 assert message in str(error), (message, error)
             else:
                 raise AssertionError(f"accepted: {message}")
         tall = td.empty((12, 6 * world), dtype=torch.int32, device=device)
         try:  # the same number of elements on no rank: a part of what was shared
             td.transpose(mine, out=tall.view(-1)[: again.numel()].view(again.shape))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             assert "as it was given" in str(error)
         else:
             raise AssertionError("accepted a part of shared memory")
@@ -303,8 +304,8 @@ def memory(device: str, mesh: Any) -> None:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         y = td.transpose(x)
-        used = torch.cuda.max_memory_allocated() - before - result_bytes
-        allowed = 0 if plan.path == "push" else plan.buffer_bytes + (1 << 20)
+        used = torch.cuda.max_memory_allocated() - before - y.numel() * y.element_size()
+        allowed = (0 if plan.path == "push" else plan.buffer_bytes) + (2 << 20)  # blocks are rounded
     assert y.shape == (16384 // dist.get_world_size(), rows)
     assert used <= allowed, (used, allowed, plan)
 
