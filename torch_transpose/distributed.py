@@ -882,10 +882,11 @@ def transpose(
     below 128 MiB; they stay for the next call (see :func:`release`). ``all_to_all``: four of an eighth each, two of a
     whole shard where shards are below 128 MiB (CPU: 16 MiB). Pieces that do not divide evenly may add a sixteenth.
 
-    How long it takes, with ``a`` for a bare all-to-all of the same bytes and ``c`` for a copy of a shard in local
-    memory: ``direct`` about ``a``, ``push`` between ``a`` and ``a + c``, ``all_to_all`` up to ``a + 2 c``. Over the
-    network of several nodes, ``a`` is a shard's bytes times the share of ranks on other nodes over the rate of a
-    rank's link.
+    A model of how long it takes, with ``a`` for a bare all-to-all of the same bytes and ``c`` for a copy of a shard in
+    local memory: ``direct`` ``a``, ``push`` between ``a`` and ``a + c``, ``all_to_all`` ``a + 2 c`` where packing and
+    unpacking do not hide behind the links. Over the network of several nodes, ``a`` is a shard's bytes times the share
+    of ranks on other nodes over the rate of a rank's link. The README's table sets the model beside what was measured:
+    on CPUs, whose ranks share cores and memory, it is too low.
     """
     wanted = _checked(x, group, shape, placements, out)
     if not _dtensor(x):
