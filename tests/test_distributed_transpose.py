@@ -612,3 +612,12 @@ def test_rows_of_a_part() -> None:
         (x[:, :1, :1], None),
     ]:
         assert td._rows(part) == rows, (part.shape, part.stride())
+
+
+def test_capture_needs_memory_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = object.__new__(td._Staging)
+    staging._shared, staging._captured = None, False
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="memory cannot be shared during capture"):
+        staging.reserve(64, None)
+    staging.reserve(0, None)

@@ -359,9 +359,16 @@ ELSEWHERE = {
     "tx: vmap over self needs an out": "test_vmap_details",
     "torch_transpose was built for torch": "test_check_build_explains",
     "torch_transpose is not built": "test_missing_library_explains_itself",
+    "torch_transpose.distributed: {message}": "refusals",
+    "torch_transpose.distributed.transpose: functions with out=": "refusals",
+    "memory cannot be shared during capture": "test_capture_needs_memory_that_is_there",
 }
-# Nothing can provoke these from outside: a driver that fails to answer, and a guard behind the dispatcher's own.
-UNREACHABLE = ("tx: reading the properties of cuda:", ": not supported for these arguments.")
+# Nothing can provoke these from outside: a driver that fails, and a guard behind the dispatcher's own.
+UNREACHABLE = (
+    "tx: reading the properties of cuda:",
+    "torch_transpose.distributed: cudaMemcpy2DAsync failed with error ",
+    ": not supported for these arguments.",
+)
 
 
 def test_problem_errors() -> None:
