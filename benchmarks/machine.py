@@ -52,7 +52,10 @@ def slug(text: str) -> str:
 
 
 def commit() -> str:
-    """The commit that was measured, marked when the library's sources differ from it."""
+    """The commit that was measured, marked when the library's sources differ from it. TX_COMMIT says it for a copy of
+    the sources without their history, or with another one's."""
+    if told := os.environ.get("TX_COMMIT"):
+        return told
     try:
         git = ["git", "-C", str(ROOT)]
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
@@ -60,7 +63,7 @@ def commit() -> str:
         changed = subprocess.run(status, capture_output=True, text=True, check=True)
         return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("TX_COMMIT") or "unknown"
+        return "unknown"
 
 
 @functools.cache
