@@ -481,7 +481,7 @@ def fail(rank: int, world: int, backend: str, store: str) -> None:
     one_rank_fails(device, None)
     if device == "cuda":
         time.sleep(6)  # the others' barrier must run into its timeout, not into a process that is gone
-        os._exit(0)  # what NCCL's threads do about a device in error is not ours
+    os._exit(0)  # what the backend's threads do at the exit of a group in error, abort among it, is not ours
 
 
 def test_one_rank_fails_gloo(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """Loads the compiled libraries, or says why they cannot be loaded and what to do."""
 
+import ctypes
 import importlib
 import json
 import sys
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -47,3 +50,16 @@ def load() -> ModuleType:
     check_build(built_for, {"torch": torch.__version__, "cuda": torch.version.cuda or "none"})
     torch.ops.load_library(str(PACKAGE / "libtorch_transpose.so"))
     return importlib.import_module("torch_transpose._C")
+
+
+@lru_cache(maxsize=1)
+def cuda_copy_rows() -> Any:
+    """cudaMemcpy2DAsync of the CUDA runtime that torch has loaded, or None: torch has no call that copies rows by the
+    copy engine."""
+    try:
+        copy = ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').split('.')[0]}").cudaMemcpy2DAsync
+    except (OSError, AttributeError):
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    copy.argtypes = [pointer, size, pointer, size, size, size, ctypes.c_int, pointer]
+    return copy

@@ -12,7 +12,6 @@ its pieces into the others' buffers in symmetric memory, where they are transpos
 ``all_to_all``, torch's collective (NCCL, Gloo). All are torch's; nothing here talks to a wire.
 """
 
-import ctypes
 import itertools
 import math
 import socket
@@ -27,6 +26,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from ._load import cuda_copy_rows
 
 __all__ = ["Plan", "empty", "explain", "release", "transpose"]
 
@@ -426,20 +427,6 @@ class _Staging:
 _stagings: "WeakKeyDictionary[Any, _Staging]" = WeakKeyDictionary()
 
 
-@lru_cache(maxsize=1)
-def _copy_rows() -> Any:
-    """cudaMemcpy2DAsync of the runtime that torch has loaded, or None. torch copies rows by a kernel, which takes the
-    SMs from the transposes (time over a bare all-to-all's, 4 H200s, float32 32768^2 in 4 chunks: kernel 1.225, copy
-    engine 1.038)."""
-    try:
-        copy = ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').split('.')[0]}").cudaMemcpy2DAsync
-    except (OSError, AttributeError):
-        return None
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    copy.argtypes = [pointer, size, pointer, size, size, size, ctypes.c_int, pointer]
-    return copy
-
-
 def _rows(x: Tensor) -> tuple[int, int, int] | None:
     """(rows, elements of a row, elements from row to row) of a tensor that is evenly spaced contiguous rows."""
     dims = [(n, step) for n, step in zip(x.shape, x.stride(), strict=True) if n > 1]
@@ -452,12 +439,16 @@ def _rows(x: Tensor) -> tuple[int, int, int] | None:
 
 
 def _send(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
-    """A part into another rank's contiguous memory: by the copy engine where its rows are long and stay in order."""
+    """A part into another rank's contiguous memory: by the copy engine where its rows are long and stay in order.
+
+    torch copies rows by a kernel, which takes the SMs from the transposes (time over a bare all-to-all's, 4 H200s,
+    float32 32768^2 in 4 chunks: kernel 1.225, copy engine 1.038).
+    """
     rows = _rows(source) if list(order) == sorted(order) and source.is_cuda else None
     size = source.element_size()
     long = rows and rows[1] * size >= ENGINE_ROW and rows[1] <= rows[2] and rows[2] * size < 1 << 31
     pending = source.is_conj() or source.is_neg()
-    if not rows or not long or pending or torch.cuda.is_current_stream_capturing() or not (copy := _copy_rows()):
+    if not rows or not long or pending or torch.cuda.is_current_stream_capturing() or not (copy := cuda_copy_rows()):
         _move(source, target, order)
         return
     count, row, pitch = rows
