@@ -205,8 +205,7 @@ WhyNot fill_staged(Plan& plan, const DeviceFacts& facts) {
   }
   if (!best.why_not.empty()) return best.why_not;
   plan.layout = best.layout;
-  plan.shared_bytes = static_cast<int>(best.layout.shared_bytes +
-                                       staged_run_count(best.layout, best.extent) * kStagedRunEntryBytes);
+  plan.shared_bytes = static_cast<int>(staged_shared_bytes(best.layout, best.extent));
   std::copy(best.extent, best.extent + plan.problem.rank, plan.tile);
   const Problem& p = plan.problem;
   if (plan.layout.block > 1) {

@@ -286,6 +286,13 @@ int gather_conflicts(const Problem& p, const StagedLayout& layout, const int32_t
   return most;
 }
 
+// Runs that a tile comes in as, rows of a block counted on their own.
+int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile) {
+  int64_t runs = layout.block;
+  for (int i = 0; i < layout.in.axis_count; ++i) runs *= tile[layout.in.axes[i]];
+  return runs;
+}
+
 }  // namespace
 
 int input_dense_dim(const Problem& p) {
@@ -295,10 +302,8 @@ int input_dense_dim(const Problem& p) {
   return -1;
 }
 
-int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile) {
-  int64_t runs = layout.block;
-  for (int i = 0; i < layout.in.axis_count; ++i) runs *= tile[layout.in.axes[i]];
-  return runs;
+int64_t staged_shared_bytes(const StagedLayout& layout, const int32_t* tile) {
+  return layout.shared_bytes + staged_run_count(layout, tile) * kStagedRunEntryBytes;
 }
 
 int64_t input_step(const Problem& p) {
@@ -323,10 +328,6 @@ double staged_cost(const Problem& p, const StagedLayout& layout, const int32_t* 
          static_cast<double>(runs * run);
 }
 
-int64_t shared_with_table(const StagedLayout& layout, const int32_t* tile) {
-  return layout.shared_bytes + staged_run_count(layout, tile) * kStagedRunEntryBytes;
-}
-
 // What is lost in the last round of blocks that a device runs at once, as a factor of the time.
 double last_round(const Problem& p, const StagedLayout& layout, const int32_t* tile,
                   const FastMemory& memory) {
@@ -336,7 +337,7 @@ double last_round(const Problem& p, const StagedLayout& layout, const int32_t* t
   constexpr int64_t kRegisterBlocks = 6;  // of 256 threads and 40 registers on an SM
   int64_t blocks = 1;
   for (int d = 0; d < p.rank; ++d) blocks *= ceil_div(p.dims[d].extent, tile[d]);
-  const int64_t shared = shared_with_table(layout, tile) + kReserved;
+  const int64_t shared = staged_shared_bytes(layout, tile) + kReserved;
   const int64_t at_once = std::clamp<int64_t>(memory.per_sm / shared, 1, kRegisterBlocks) * memory.sm_count;
   const double rounds = static_cast<double>(blocks) / static_cast<double>(at_once);
   return 1 + felt * (std::ceil(rounds) / rounds - 1);
@@ -440,7 +441,7 @@ StagedTile choose_staged_tile(const Problem& p, int block, int64_t bytes, int64_
     layout.block = block;
     place(p, tile, 0, layout);
     if (!layout.fits || layout.shared_bytes > bytes_most * block * 5 / 4 ||
-        shared_with_table(layout, tile) > memory.per_block) {
+        staged_shared_bytes(layout, tile) > memory.per_block) {
       return true;
     }
     next.score = score(p, layout, tile, volume, bytes);

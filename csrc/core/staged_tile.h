@@ -77,8 +77,8 @@ struct FastMemory {
 StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most,
                               const FastMemory& memory);
 
-// Runs that a tile comes in as, rows of a block counted on their own.
-int64_t staged_run_count(const StagedLayout& layout, const int32_t* tile);
+// Bytes of fast memory that a tile takes: its data, and the table that says where its runs lie.
+int64_t staged_shared_bytes(const StagedLayout& layout, const int32_t* tile);
 
 // Address in fast memory after padding: every 128 bytes move one word (4 bytes, or an element if wider)
 // along, which spreads power-of-two strides over the banks.
