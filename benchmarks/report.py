@@ -211,7 +211,7 @@ def scaling_block(records: Sequence[Record]) -> str:
     """Each host's table: cases down, threads across."""
     text = []
     for _, of_host in by(lambda r: (r.hardware, r.torch), records).items():
-        items = [row for count in sorted({r.threads for r in of_host}) for row in of_threads(of_host, count)]
+        items = rows(of_host)
         counts = sorted({row.any.threads for row in items})
         lines = []
         for (case, dtype), of_case in by(lambda row: (row.any.case, row.any.dtype), items).items():
@@ -221,10 +221,6 @@ def scaling_block(records: Sequence[Record]) -> str:
         text.append(f"Measured on {items[0].any.hardware}, torch {items[0].any.torch}, commit {commits}.")
         text.append(markdown_table(["case", "dtype", *(counted(n, "thread") for n in counts)], lines))
     return "\n\n".join(text) or NOTHING
-
-
-def of_threads(records: Sequence[Record], count: int) -> list[Row]:
-    return rows([r for r in records if r.threads == count])
 
 
 SHARDED = "distributed"  # the block of the sharded transpose, whose results are another program's

@@ -1,4 +1,4 @@
-"""Loads the compiled libraries, or says why they cannot be loaded and what to do."""
+"""Opens libraries: the compiled ones, or says why they cannot be loaded and what to do; and torch's CUDA runtime."""
 
 import ctypes
 import importlib
