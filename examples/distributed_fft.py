@@ -45,6 +45,29 @@ def close(name: str, ours: Tensor, whole: Tensor) -> bool:
     return right
 
 
+def run(options: argparse.Namespace) -> bool:
+    """Whether the spectrum and its gradient are those of one device."""
+    mesh = init_device_mesh(options.device, (dist.get_world_size(),))
+    torch.manual_seed(0)
+    image = torch.randn(options.size, options.size + 3, dtype=torch.complex64, device=options.device)
+    x = distribute_tensor(image, mesh, [Shard(0)]).requires_grad_()
+    if dist.get_rank() == 0:
+        print(f"{tuple(image.shape)} on {dist.get_world_size()} ranks, {options.device}")
+        print(f"  {distributed.explain(x)}")
+    else:
+        distributed.explain(x)  # on GPUs the first call of a group is every rank's
+    spectrum = fft2_transposed(x)
+    right = close("spectrum", spectrum.full_tensor().detach(), torch.fft.fft2(image).mT)
+
+    # How the energy of the spectrum depends on the image: back through both FFTs and the transpose.
+    energy = spectrum.to_local().abs().square().sum() / 2
+    energy.backward()
+    assert x.grad is not None
+    right &= close("gradient", x.grad.full_tensor(), image * image.numel())
+    dist.barrier()  # nobody leaves while another still talks to it
+    return right
+
+
 def main() -> int:
     has_gpus = torch.cuda.device_count() >= int(os.environ.get("WORLD_SIZE", "1"))
     has_gpus = has_gpus and torch.cuda.is_available() and "cuda" in tx.build_info()["backends"]
@@ -58,24 +81,7 @@ def main() -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
     try:
-        mesh = init_device_mesh(options.device, (dist.get_world_size(),))
-        torch.manual_seed(0)
-        image = torch.randn(options.size, options.size + 3, dtype=torch.complex64, device=options.device)
-        x = distribute_tensor(image, mesh, [Shard(0)]).requires_grad_()
-        if dist.get_rank() == 0:
-            print(f"{tuple(image.shape)} on {dist.get_world_size()} ranks, {options.device}")
-            print(f"  {distributed.explain(x)}")
-        else:
-            distributed.explain(x)  # on GPUs the first call of a group is every rank's
-        spectrum = fft2_transposed(x)
-        right = close("spectrum", spectrum.full_tensor().detach(), torch.fft.fft2(image).mT)
-
-        # How the energy of the spectrum depends on the image: back through both FFTs and the transpose.
-        energy = spectrum.to_local().abs().square().sum() / 2
-        energy.backward()
-        assert x.grad is not None
-        right &= close("gradient", x.grad.full_tensor(), image * image.numel())
-        return 0 if right else 1
+        return 0 if run(options) else 1  # its tensors and its mesh are gone before their group is
     finally:
         dist.destroy_process_group()
 
