@@ -44,6 +44,7 @@ class Pace(NamedTuple):
 
 # By path and device; in brackets the time over that of a bare all-to-all (4 H200s, float32 32768^2 and 8192^2).
 PACES = {
+    ("direct", "cuda"): Pace(8, 128 << 20),
     # 1 chunk 1.098, 4 1.038, 8 1.074; of 64 MiB a rank, 1 chunk 1.038, 2 1.117.
     ("push", "cuda"): Pace(4, 128 << 20),
     # 1 chunk 1.614, 4 1.483, 8 1.500 with half the buffers of 4; of 64 MiB a rank, 1 chunk 1.472, 2 1.491.
@@ -93,7 +94,7 @@ class Plan:
             their buffers), ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then
             DTensor's own).
         ranks: that take part in the exchange.
-        chunks: into which every piece is cut.
+        chunks: into which every piece is cut that is sent.
         cut: the input's dim along which it is.
         transposed: whether elements change their order while a chunk is packed (or written, by the direct path) or
             while it is unpacked.
@@ -185,22 +186,41 @@ def _within(box: Box, shard: Box) -> Slices:
     return tuple(slice(b - first, e - first) for (b, e), (first, _) in zip(box, shard, strict=True))
 
 
-@lru_cache(maxsize=256)
-def _cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, str]:
-    """(chunks, the dim that is cut, where elements change their order): the same on every rank.
+def _cut(exchange: Exchange, itemsize: int, pace: Pace, first: int) -> tuple[int, int]:
+    """(chunks, the dim that is cut: the first choice, or the longest where that is short): the same on every rank.
 
     With torch.chunk nobody has more than rank 0, and no piece is larger than the one that rank 0 keeps.
     """
     nbytes = _count(exchange.wanted(0)) * itemsize
     chunks = pace.chunks if nbytes >= pace.least_bytes else 1
     piece = _extents(_meet(exchange.owned(0), exchange.wanted(0)))
-    # A chunk is then some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
-    cut = exchange.order[exchange.target[0]]
-    if piece[cut] < 32 * chunks:
-        cut = max(range(len(piece)), key=lambda d: piece[d])
+    if piece[first] < 32 * chunks:
+        first = max(range(len(piece)), key=lambda d: piece[d])
+    return chunks, first
+
+
+@lru_cache(maxsize=256)
+def _cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, str]:
+    """(chunks, the dim that is cut, where elements change their order): the same on every rank."""
+    # A chunk is some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
+    chunks, cut = _cut(exchange, itemsize, pace, exchange.order[exchange.target[0]])
+    piece = _extents(_meet(exchange.owned(0), exchange.wanted(0)))
     last = len(piece) - 1
     in_run, out_run = (piece[d] // (chunks if d == cut else 1) * itemsize for d in (last, last - 1))
     return chunks, cut, "pack" if in_run < WHOLE_LINE and in_run < out_run else "unpack"
+
+
+@lru_cache(maxsize=256)
+def _writes(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> list[tuple[int, Box]]:
+    """(receiver, box of the input) of each part that a rank writes on the direct path, in its order: it begins with the
+    next rank, so that all links are busy, and ends with what stays, which is not cut."""
+    chunks, cut = _cut(exchange, itemsize, pace, len(exchange.shape) - 1)  # whole rows of the output
+    ranks, owned = math.prod(exchange.mesh), exchange.owned(rank)
+    parts = []
+    for q in [(rank + step) % ranks for step in range(1, ranks + 1)]:
+        piece = _meet(owned, exchange.wanted(q))
+        parts += [(q, piece)] if q == rank else [(q, _chunk(piece, cut, chunks, k)) for k in range(chunks)]
+    return [(q, box) for q, box in parts if _count(box)]
 
 
 def _layout(where: str, box: Sequence[Any]) -> tuple[Any, ...]:
@@ -289,11 +309,10 @@ def _plan(exchange: Exchange, rank: int, itemsize: int, device_type: str, path: 
     if path == "local":
         return Plan(path)
     ranks = math.prod(exchange.mesh)
-    if path == "direct":
-        own = _count(_meet(exchange.owned(rank), exchange.wanted(rank)))
-        sent = (_count(exchange.owned(rank)) - own) * itemsize
-        return Plan(path, ranks, 1, 0, "pack", sent)
     key = (exchange, rank, itemsize, PACES[path, device_type])
+    if path == "direct":
+        sent = sum(_count(box) for q, box in _writes(*key) if q != rank)
+        return Plan(path, ranks, *_cut(exchange, *key[2:], len(exchange.shape) - 1), "pack", sent * itemsize)
     s = _schedule(*key)
     chunks, cut, where = _cutting(exchange, itemsize, key[3])
     most = _landings(*key)[1] if path == "push" else s.send_count + s.receive_count
@@ -366,6 +385,7 @@ class _Shared:
         self.group_name, self.nbytes = group.group_name, count * dtype.itemsize
         self.memory: Tensor | None = _SymmetricMemory.empty_strided_p2p((count,), (1,), dtype, device, group.group_name)
         self._handle = _SymmetricMemory.rendezvous(self.memory)
+        self.stream = torch.cuda.Stream(device, priority=-1)
         self._timeout_ms = _timeout_ms(group, device)
         self.buffers = [self._handle.get_buffer(rank, (count,), dtype) for rank in range(group.size())]
 
@@ -505,13 +525,17 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     side.wait_stream(current)
 
 
+# Dims of a shard to narrow, with begin and length; and where that goes in a rank's output.
+_Write = tuple[list[tuple[int, int, int]], Tensor]
+
+
 class _Output:
     """A result in symmetric memory: every rank's shard, as this rank sees it."""
 
     def __init__(self, shared: Any, exchange: Exchange, rank: int) -> None:
         """Of `exchange`, the output's side alone counts."""
         self.shared, self._whole, self._rank = shared, exchange, rank
-        self._pieces: dict[Exchange, list[tuple[list[tuple[int, int, int]], Tensor]]] = {}
+        self._parts: dict[Any, tuple[list[_Write], list[_Write]]] = {}
 
     def _shard(self, rank: int) -> Tensor:
         box = self._whole.wanted(rank)
@@ -539,24 +563,21 @@ class _Output:
             "otherwise.",
         )
 
-    def pieces(self, exchange: Exchange) -> list[tuple[list[tuple[int, int, int]], Tensor]]:
-        """(dims of x to narrow, with begin and length; where they go in a rank's output), beginning with the next rank,
-        so that all links are busy."""
-        if exchange not in self._pieces:
-            rank, ranks = self._rank, math.prod(exchange.mesh)
-            owned = exchange.owned(rank)
-            self._pieces[exchange] = found = []
-            for q in [(rank + step) % ranks for step in range(1, ranks + 1)]:
-                piece = _meet(owned, exchange.wanted(q))
-                if _count(piece):
-                    narrow = [
-                        (d, begin - first, end - begin)
-                        for d, ((begin, end), (first, last)) in enumerate(zip(piece, owned, strict=True))
-                        if (begin, end) != (first, last)
-                    ]
-                    where = tuple(transposed(_within(piece, exchange.wanted(q))))
-                    found.append((narrow, self._shard(q)[where]))
-        return self._pieces[exchange]
+    def parts(self, exchange: Exchange, pace: Pace) -> tuple[list[_Write], list[_Write]]:
+        """What this rank writes into the others' shards, and what into its own."""
+        key = (exchange, pace)
+        if key not in self._parts:
+            owned = exchange.owned(self._rank)
+            self._parts[key] = sent, stays = [], []
+            for q, box in _writes(exchange, self._rank, self.shared.buffers[0].element_size(), pace):
+                narrow = [
+                    (d, begin - first, end - begin)
+                    for d, ((begin, end), (first, last)) in enumerate(zip(box, owned, strict=True))
+                    if (begin, end) != (first, last)
+                ]
+                where = tuple(transposed(_within(box, exchange.wanted(q))))
+                (stays if q == self._rank else sent).append((narrow, self._shard(q)[where]))
+        return self._parts[key]
 
 
 _outputs: dict[int, _Output] = {}  # by the address of the storage, which is no other's while the entry is there
@@ -566,17 +587,33 @@ def _output(out: Tensor | None) -> _Output | None:
     return _outputs.get(out.untyped_storage()._cdata) if _outputs and out is not None else None
 
 
-def _direct(x: Tensor, output: _Output, exchange: Exchange) -> None:
-    """Each rank transposes its pieces into everybody's output, between two barriers: all have come, so outputs may be
-    overwritten; all are done, so outputs are complete."""
-    pieces, order, move = output.pieces(exchange), exchange.order, torch.ops.tx.permute_into.default
-    output.shared.barrier()
-    for narrow, target in pieces:
+def _write(x: Tensor, parts: Sequence[_Write], order: Sequence[int]) -> None:
+    for narrow, target in parts:
         source = x
         for d, begin, length in narrow:
             source = source.narrow(d, begin, length)
-        move(source, target, order)
-    output.shared.barrier()
+        torch.ops.tx.permute_into.default(source, target, order)
+
+
+def _direct(x: Tensor, output: _Output, exchange: Exchange) -> None:
+    """Each rank transposes its pieces into everybody's output, between two barriers: all have come, so outputs may be
+    overwritten; all are done, so outputs are complete.
+
+    Links are slower than memory, and blocks that wait for them fill the SMs. So what is sent goes in chunks on a stream
+    of high priority: at the end of each chunk SMs fall free, and there what stays is transposed meanwhile.
+    """
+    sent, stays = output.parts(exchange, PACES["direct", "cuda"])
+    order, shared = exchange.order, output.shared
+    current, side = torch.cuda.current_stream(x.device), shared.stream
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        shared.barrier()
+        _write(x, sent[:1], order)
+    _write(x, stays, order)
+    with torch.cuda.stream(side):
+        _write(x, sent[1:], order)
+        shared.barrier()
+    current.wait_stream(side)
 
 
 # Per group: whether its ranks can write into one another's memory. Asked once, of all of them.
