@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kLine = 128;
+constexpr int kSector = 32;
 
 struct Order {
   int count = 0;
@@ -188,77 +189,88 @@ int repeated_extent(const StagedLayout& layout, const int32_t* tile, int d) {
   return d == layout.repeat_dim ? layout.repeat_step : tile[d];
 }
 
-int64_t gather_slots(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
-  int64_t run = p.element_bytes, runs = 1;
-  for (int i = 0; i < layout.out.chain_count; ++i) run *= repeated_extent(layout, tile, layout.out.chain[i]);
-  for (int i = 0; i < layout.out.axis_count; ++i) runs *= repeated_extent(layout, tile, layout.out.axes[i]);
-  return ceil_div(run, staged_word(static_cast<int>(p.element_bytes))) * runs;
-}
-
-// Bytes of one run that a repeat holds, whole words.
+// Bytes of one run that a repeat holds.
 int64_t repeated_run(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
   int64_t run = p.element_bytes;
   for (int i = 0; i < layout.out.chain_count; ++i) run *= repeated_extent(layout, tile, layout.out.chain[i]);
   return run;
 }
 
+int64_t gather_slots(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  int64_t runs = 1;
+  for (int i = 0; i < layout.out.axis_count; ++i) runs *= repeated_extent(layout, tile, layout.out.axes[i]);
+  return staged_out_words(p, layout, tile) * runs;
+}
+
 // Instructions a thread spends on a tile, roughly: finding a word's coordinates costs as much as several
-// words, and a warp's store that straddles lines of the output as much as two.
+// words, and a warp's store that shares sectors with others as much as two.
 double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* tile, int conflicts) {
   constexpr double kFind = 60, kFindElement = 30, kWord = 3, kElement = 3, kStraddle = 8;
   const double per_word = std::max(1.0, 4.0 / static_cast<double>(p.element_bytes));
-  const int64_t repeats = ceil_div(tile[layout.repeat_dim], layout.repeat_step);
+  const int64_t repeats = layout.repeat_dim < 0 ? 1 : ceil_div(tile[layout.repeat_dim], layout.repeat_step);
   const int64_t rounds = ceil_div(gather_slots(p, layout, tile), kStagedThreads);
-  const bool straddles = repeated_run(p, layout, tile) % kLine != 0;
-  const double word = (kWord + kElement * per_word * conflicts + (straddles ? kStraddle : 0)) *
-                      static_cast<double>(layout.block);
+  double straddle = repeated_run(p, layout, tile) % kLine != 0 ? kStraddle : 0;
+  if (layout.align == kSector) {
+    // Only the run's ends.
+    const int64_t store = 32 * staged_word(static_cast<int>(p.element_bytes));
+    const int64_t run = run_bytes(p.element_bytes, layout.out, tile);
+    straddle = kStraddle * std::min(1.0, static_cast<double>(store) / static_cast<double>(run));
+  }
+  const double word =
+      (kWord + kElement * per_word * conflicts + straddle) * static_cast<double>(layout.block);
   return static_cast<double>(rounds) *
          (kFind + kFindElement * per_word + static_cast<double>(repeats) * word);
 }
 
-// Sets the repeat with the least cost, or none (a legal one always exists: the whole of the run's last dim).
+// Sets the repeat with the least cost, or none.
 void choose_repeat(const Problem& p, const int32_t* tile, StagedLayout& layout) {
-  const auto element = static_cast<int>(p.element_bytes);
   const int last = layout.out.chain[layout.out.chain_count - 1];
+  const int word = staged_word(static_cast<int>(p.element_bytes));
   double best = -1;
-  int best_dim = last, best_step = tile[last];
-  const auto consider = [&](int d, int64_t step) {
+  int best_dim = -1, best_step = 1, best_align = word;
+  const auto consider = [&](int d, int64_t step, int align) {
     layout.repeat_dim = d;
     layout.repeat_step = static_cast<int>(step);
+    layout.align = align;
     // Shorter pieces of a run would scatter a warp's stores.
-    if (d == last && step < tile[d] && repeated_run(p, layout, tile) < kLine) return;
+    if (d == last && repeated_run(p, layout, tile) < kLine) return;
     const double cost = gather_cost(p, layout, tile, 1);
-    if (best < 0 || cost < best) best = cost, best_dim = d, best_step = layout.repeat_step;
+    if (best < 0 || cost < best)
+      best = cost, best_dim = d, best_step = layout.repeat_step, best_align = align;
   };
-  // Steps of whole `unit` bytes of the output that give the block's threads one, two, ... words each. Padded
-  // addresses are shifted by a constant only when the step is whole 128 bytes of shared memory too.
-  const auto consider_steps = [&](int d, int64_t unit) {
-    int64_t least = unit / std::gcd(unit, p.dims[d].out_stride);
-    if (layout.padded) least = std::lcm(least, kLine / std::gcd<int64_t>(kLine, layout.shared_stride[d]));
-    if (least > tile[d]) return;
-    layout.repeat_dim = d;
-    layout.repeat_step = static_cast<int>(least);
-    const int64_t slots = gather_slots(p, layout, tile);
-    for (int rounds = 1; rounds <= 4; ++rounds) {
-      consider(d, std::min(std::max<int64_t>(1, rounds * kStagedThreads / slots) * least,
-                           tile[d] / least * least));
-    }
-  };
-  const int word = staged_word(element);  // the least that keeps the phase of a word
-  consider_steps(last, word);
-  consider_steps(last, kLine);
-  for (int i = 0; i < layout.out.axis_count; ++i) consider_steps(layout.out.axes[i], word);
+  for (const int align : {kSector, word}) {
+    // Steps of whole multiples of `align` that give the block's threads one, two, ... words each. Padded
+    // addresses are shifted by a constant only when the step is whole 128 bytes of shared memory too.
+    const auto consider_steps = [&](int d, int64_t unit) {
+      int64_t least = unit / std::gcd(unit, p.dims[d].out_stride);
+      if (layout.padded) least = std::lcm(least, kLine / std::gcd<int64_t>(kLine, layout.shared_stride[d]));
+      if (least > tile[d]) return;
+      layout.repeat_dim = d;
+      layout.repeat_step = static_cast<int>(least);
+      layout.align = align;
+      const int64_t slots = gather_slots(p, layout, tile);
+      for (int rounds = 1; rounds <= 4; ++rounds) {
+        consider(
+            d,
+            std::min(std::max<int64_t>(1, rounds * kStagedThreads / slots) * least, tile[d] / least * least),
+            align);
+      }
+    };
+    consider(-1, 1, align);
+    consider_steps(last, align);
+    consider_steps(last, kLine);
+    for (int i = 0; i < layout.out.axis_count; ++i) consider_steps(layout.out.axes[i], align);
+  }
   layout.repeat_dim = best_dim;
   layout.repeat_step = best_step;
+  layout.align = best_align;
 }
 
 // How many words of one bank a warp's first gather asks for: 1 is free of conflicts.
 int gather_conflicts(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
   const auto element = static_cast<int>(p.element_bytes);
   const int word = staged_word(element), per_word = word / element, banks = 128 / word;
-  int64_t run = 1;
-  for (int i = 0; i < layout.out.chain_count; ++i) run *= repeated_extent(layout, tile, layout.out.chain[i]);
-  const int64_t words = ceil_div(run, per_word);
+  const int64_t words = staged_out_words(p, layout, tile);
   int count[32] = {}, most = 0;
   int32_t seen[32];
   // All of it fits 32 bits: addresses in fast memory, and 32 words.
@@ -304,6 +316,18 @@ int input_dense_dim(const Problem& p) {
 
 int64_t staged_shared_bytes(const StagedLayout& layout, const int32_t* tile) {
   return layout.shared_bytes + staged_run_count(layout, tile) * kStagedRunEntryBytes;
+}
+
+int64_t staged_out_words(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
+  int64_t run = p.element_bytes;
+  for (int i = 0; i < layout.out.chain_count; ++i) {
+    const int d = layout.out.chain[i];
+    run *= d == layout.repeat_dim ? layout.repeat_step : tile[d];
+  }
+  // A repeat of the run itself is whole multiples of `align`; a whole run may begin anywhere in one.
+  const bool of_run = layout.repeat_dim == layout.out.chain[layout.out.chain_count - 1];
+  const int64_t touched = round_up(run + (of_run ? 0 : layout.align - p.element_bytes), layout.align);
+  return touched / staged_word(static_cast<int>(p.element_bytes));
 }
 
 int64_t input_step(const Problem& p) {

@@ -46,9 +46,12 @@ struct StagedLayout {
   int32_t shared_stride[kMaxDims];  // bytes, before padding; only for dims of the tile
   // The gather is the same `repeat_step` indices further along `repeat_dim`, only shifted in both memories: a
   // thread finds the coordinates of a word once and then repeats. `repeat_dim` is the last of the output's
-  // run or one of the output's axes.
+  // run, one of the output's axes, or -1 where nothing repeats.
   int repeat_dim = -1;
   int repeat_step = 1;
+  // A run's words are counted from the last multiple of `align` bytes before it: a word, or a sector where
+  // repeats can keep to it. Then no sector inside a run is written by two warps.
+  int align = 4;
   bool padded = false;  // see staged_padded()
   bool vectors = true;  // runs lie congruent to global memory modulo 16: they are stored whole, else by words
   int block = 1;        // see staged_block()
@@ -76,6 +79,9 @@ struct FastMemory {
 // With block > 1, the problem counts in blocks.
 StagedTile choose_staged_tile(const Problem& problem, int block, int64_t bytes, int64_t bytes_most,
                               const FastMemory& memory);
+
+// Words that one repeat of an output run can touch, counted from an aligned address: whole multiples of it.
+int64_t staged_out_words(const Problem& problem, const StagedLayout& layout, const int32_t* tile);
 
 // Bytes of fast memory that a tile takes: its data, and the table that says where its runs lie.
 int64_t staged_shared_bytes(const StagedLayout& layout, const int32_t* tile);

@@ -141,7 +141,7 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
 template <int E, int kChain, int kPerWord>
 __device__ __forceinline__ void find_elements(const StagedParams& p, uint32_t data, int base, int first,
                                               uint32_t (&from)[kPerWord]) {
-  bool before = kPerWord > 1 && first < 0;
+  bool before = first < 0;
   auto rest = static_cast<uint32_t>(before ? max(first + p.repeat_elements, 0) : first);
   int at = base;
   int index[kChain];
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     uint8_t* to = tile.out;
     int base = residue;
     bool inside = true;
-    int repeats = 0;
+    int repeats = 1;
     for (int d = 0; d < p.out_axis_count; ++d) {
       const StagedAxis& axis = p.out_axes[d];
       const QuotRem c = axis.extent.divmod(run);
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
     if (!inside) continue;
     // The word's elements are [first, first + kPerWord) of the run. Lined up with the output's words, the
     // first may begin before the run: then it belongs to the repeat before.
-    const int lead = kPerWord == 1 ? 0 : static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kWord - 1)) / E;
+    const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (p.align - 1)) / E;
     const int first = static_cast<int>(word.rem) * kPerWord - lead;
     to += first * E;
     uint32_t from[kPerWord];
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
         if (bits >> e & 1) reinterpret_cast<Word<E>*>(at)[e] = load_shared<E>(from[e] + shift);
       }
     };
-    if (p.repeat_axis < 0) {
+    if (p.repeat_elements > 0) {
       begin = first < 0 ? 1 : 0;
       const int room = run_elements - kPerWord - first;
       end = room < 0 ? 0 : room / p.repeat_elements + 1;

@@ -70,11 +70,12 @@ struct StagedParams {
   StagedAxis chain[kMaxStagedChain];
   int32_t out_axis_count;
   StagedAxis out_axes[kMaxStagedAxes];  // extents of one repeat
-  int32_t repeat_axis;                  // entry of out_axes that repeats, or -1: the run's last dim does
-  int32_t repeat_step;                  // indices of that dim
-  int32_t repeat_extent;                // of the tile along that dim
+  int32_t align;                        // bytes: from a multiple of it a run's words are counted
+  int32_t repeat_axis;    // entry of out_axes that repeats, or -1: the run's last dim, or nothing
+  int32_t repeat_step;    // indices of that dim
+  int32_t repeat_extent;  // of the tile along that dim
   Cut repeat_cut;
-  int32_t repeat_elements;  // of the run; 0 when an axis repeats
+  int32_t repeat_elements;  // of the run; 0 where it does not repeat
   int32_t repeat_shared;    // bytes, after padding
   int64_t repeat_out;       // bytes
   // Square blocks: from one of the input's rows to the next in shared memory, and between output rows.

@@ -228,19 +228,16 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
     s.chain[i] = {FastDiv(tile[d]), layout.shared_stride[d], cut(d), p.dims[d].out_stride};
   }
   s.repeat_step = layout.repeat_step;
-  s.repeat_extent = tile[repeat];
-  s.repeat_cut = cut(repeat);
-  s.repeat_elements = s.repeat_axis < 0 ? s.out_prefix * layout.repeat_step : 0;
-  s.repeat_out = p.dims[repeat].out_stride * layout.repeat_step;
-  const int32_t shift = layout.shared_stride[repeat] * layout.repeat_step;
+  s.repeat_extent = repeat < 0 ? 1 : tile[repeat];
+  s.repeat_cut = repeat < 0 ? Cut::kNone : cut(repeat);
+  s.repeat_elements = repeat == out_last ? s.out_prefix * layout.repeat_step : 0;
+  s.repeat_out = repeat < 0 ? 0 : p.dims[repeat].out_stride * layout.repeat_step;
+  const int32_t shift = repeat < 0 ? 0 : layout.shared_stride[repeat] * layout.repeat_step;
   s.padded = layout.padded;
   s.vectors = layout.vectors && !layout.padded;
   s.repeat_shared = layout.padded ? staged_padded(shift, element) : shift;
-  // A repeat of the run itself is whole words; a whole run may begin and end inside one.
-  const int64_t word = staged_word(element);
-  const int64_t run = s.repeat_axis < 0 ? int64_t{s.repeat_elements} * element
-                                        : int64_t{s.out_prefix} * s.out_last * element + word - element;
-  s.out_words = FastDiv(ceil_div(run, word));
+  s.out_words = FastDiv(staged_out_words(p, layout, tile));
+  s.align = layout.align;
   return s;
 }
 
