@@ -71,7 +71,7 @@ cudaError_t launch(Kernel kernel, const Params& params, int64_t grid, int thread
 }
 
 template <class C>
-cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, int64_t strips) {
+cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, int64_t strips, int shared) {
   TileParams p;
   p.in = m.in;
   p.out = m.out;
@@ -82,20 +82,22 @@ cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, i
   p.bands = FastDiv(bands);
   p.groups = FastDiv(1);
   p.strips = FastDiv(strips);
-  return launch(kernel, p, bands * strips, C::kThreads, C::kSharedBytes);
+  return launch(kernel, p, bands * strips, C::kThreads, shared);
 }
 
 template <class C>
 cudaError_t run_tile(const Matrix& m) {
-  return run_2d<C>(tile_kernel<C>, m, ceil_div(m.rows, C::kRows), ceil_div(m.cols, C::kCols));
+  constexpr TileVariant v{C::kElement, C::kInVectors * 16, C::kOutVectors * 16, 0, 0, false, C::kDirect};
+  return run_2d<C>(tile_kernel<C>, m, ceil_div(m.rows, C::kRows), ceil_div(m.cols, C::kCols),
+                   v.shared_bytes());
 }
 
 template <class C>
 cudaError_t run_unaligned(const Matrix& m) {
-  constexpr UnalignedVariant v{C::kElement, C::kLanes,     C::kOutBytes, C::kCut,
-                               C::kWarps,   C::kMinBlocks, C::kBatch};
-  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, v),
-                   ceil_div(m.cols, C::kCols));
+  constexpr UnalignedVariant v{
+      C::kElement, C::kLanes, C::kOutBytes, C::kCut, C::kWarps, C::kMinBlocks, C::kBatch, 1, 1};
+  return run_2d<C>(unaligned_kernel<C, false>, m, unaligned_bands(m.rows * C::kElement, v),
+                   ceil_div(m.cols, C::kCols), C::kSharedBytes);
 }
 
 std::vector<Variant> variants() {

@@ -24,7 +24,7 @@ SHARED_MOST = 227 * 1024
 
 
 def tile_variants(element: int) -> list[tuple[int | str, ...]]:
-    """(in_bytes, out_bytes, threads, min_blocks, keep) of every aligned tile worth compiling."""
+    """(in_bytes, out_bytes, threads, min_blocks, keep, direct) of every aligned tile worth compiling."""
     found = []
     for in_bytes, out_bytes in itertools.product((128, 256, 512), repeat=2):
         shared = in_bytes // element * out_bytes
@@ -39,8 +39,8 @@ def tile_variants(element: int) -> list[tuple[int | str, ...]]:
                 continue
             fit = SHARED_MOST // (shared + 1024)
             for blocks in {min(fit, 65536 // (threads * registers)) for registers in (48, 64, 80, 128)} - {0}:
-                for keep in ("false", "true"):
-                    found.append((in_bytes, out_bytes, threads, blocks, keep))
+                for keep, direct in itertools.product(("false", "true"), repeat=2):
+                    found.append((in_bytes, out_bytes, threads, blocks, keep, direct))
     return found
 
 
@@ -49,7 +49,7 @@ def unaligned_variants(element: int) -> list[tuple[int, ...]]:
     v = 16 // element
     found = []
     for lanes, out_bytes, cut, warps, batch in itertools.product(
-        (16, 32) if element == 1 else (32, 64) if element == 8 else (32,),
+        (16, 32) if element == 1 else (32,),
         range(128, 513, 64) if element == 1 else range(128, 641, 32),
         (16, 32) if element == 1 else (32,),
         (8, 12, 16, 20, 24, 32),
@@ -61,7 +61,7 @@ def unaligned_variants(element: int) -> list[tuple[int, ...]]:
             continue
         if lanes == 16 and ((64 // element) % warps or (out_bytes // element) % 128):
             continue
-        if batch * (2 if lanes == 64 else 1) > 8 or out_bytes // element // warps < batch:
+        if out_bytes // element // warps < batch:
             continue
         blocks = min(SHARED_MOST // (shared + 1024), 2048 // (32 * warps))
         registers = 65536 // (32 * warps * blocks)

@@ -102,10 +102,11 @@ int main() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const std::vector<std::pair<Ints, Ints>> permutations = {
-      {{4099}, {0}},               // copy
-      {{31, 40, 512}, {1, 0, 2}},  // rows
-      {{256, 384}, {1, 0}},        // tile
-      {{257, 391}, {1, 0}},        // tile_unaligned
+      {{4099}, {0}},                     // copy
+      {{31, 40, 512}, {1, 0, 2}},        // rows
+      {{256, 384}, {1, 0}},              // tile
+      {{257, 391}, {1, 0}},              // tile_unaligned
+      {{23, 31, 17, 41}, {3, 2, 1, 0}},  // the same, two dims for its rows and two for its columns
       {{5, 3000}, {1, 0}},
       {{9, 33, 31}, {0, 2, 1}},
       {{7, 5, 11, 13}, {3, 1, 0, 2}},  // staged

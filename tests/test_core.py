@@ -419,6 +419,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), "staged", "tile"),
     (Case("choice", "odd pitch", (8191, 8193), (1, 0), SMALL), "staged", "tile_unaligned"),
     (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), "staged", "tile_unaligned"),
+    (Case("choice", "4-d reversed", (89, 83, 97, 79), (3, 2, 1, 0), SMALL), "staged", "tile_unaligned"),
     (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "staged"),
     (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "staged"),
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "staged"),

@@ -20,8 +20,9 @@ bool operator==(const Plan& a, const Plan& b) {
     if (a.tile[d] != b.tile[d]) return false;
   }
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
-         a.shared_bytes == b.shared_bytes && a.group == b.group && a.threads == b.threads &&
-         a.stores == b.stores && std::strcmp(a.isa, b.isa) == 0;
+         a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
+         a.fused_cols == b.fused_cols && a.threads == b.threads && a.stores == b.stores &&
+         std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -63,6 +64,8 @@ std::string to_string(const Plan& plan) {
   s << "]";
   if (plan.backend == Backend::kCuda) {
     s << ", grid=" << plan.grid << ", block=" << plan.block << ", shared_bytes=" << plan.shared_bytes;
+    if (plan.fused_rows * plan.fused_cols > 1)
+      s << ", fused=[" << plan.fused_rows << ", " << plan.fused_cols << "]";
   } else {
     // Tiles follow one another in the output's order; within one, the last dim and that of its rows are
     // walked.

@@ -14,6 +14,8 @@ namespace tx {
 
 // Dims beyond a kernel's tile that a block's number is decoded into.
 inline constexpr int kMaxOuterDims = 8;
+// Dims that the unaligned tile kernel takes as one, on either side.
+inline constexpr int kMaxFusedDims = 3;
 
 enum class Backend : uint8_t { kCpu, kCuda };
 enum class Stores : uint8_t { kOrdinary, kStreaming };
@@ -40,6 +42,8 @@ struct Plan {
   int block = 0;           // CUDA: threads a block
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
   int64_t group = 0;       // CUDA, tile_unaligned: tiles along an output row before the next strip of columns
+  int fused_rows = 1;      // CUDA, tile_unaligned: dims, from the innermost on, that are one in the output
+  int fused_cols = 1;      // likewise in the input
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
   const char* isa = "";               // CPU: instruction set of the micro-kernels

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "core/int_math.h"
 #include "core/normalize.h"
@@ -58,8 +59,11 @@ struct TileChoice {
 // faster on large problems.
 TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
-  constexpr int kNarrow = 64;             // bytes
-  constexpr double kSmallTileRate = 0.8;  // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
+  constexpr int kNarrow = 64;               // bytes
+  constexpr double kSmallTileRate = 0.8;    // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
+  constexpr int64_t kDirectMost = 1 << 20;  // bytes
+  constexpr double kDirectRate = 1.3;
+  const int64_t bytes = element_count(p) * p.element_bytes;
   TileChoice best;
   double best_score = 0;
   for (int v = 0; v < static_cast<int>(std::size(kTileVariants)); ++v) {
@@ -69,6 +73,7 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
     // A narrow variant is for matrices as narrow as it: elsewhere its short rows cost more than they fill.
     if (t.in_bytes < kNarrow && p.dims[col_dim].extent > cols) continue;
     if (t.out_bytes < kNarrow && p.dims[last(p)].extent > rows) continue;
+    if (t.direct && bytes > kDirectMost) continue;
     const double full = filled(p.dims[last(p)].extent, rows) * filled(p.dims[col_dim].extent, cols);
     int64_t blocks = ceil_div(p.dims[last(p)].extent, rows) * ceil_div(p.dims[col_dim].extent, cols);
     for (int d = 0; d < p.rank; ++d) {
@@ -76,7 +81,9 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
     }
     // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
     const double area = p.element_bytes == kVector ? 1 : full;
-    const double rate = t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate : 1;
+    const double rate = t.direct                                          ? kDirectRate
+                        : t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate
+                                                                          : 1;
     const double score = rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
     if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full}, best_score = score;
   }
@@ -90,11 +97,51 @@ int unaligned_variant(int64_t element_bytes) {
   return -1;
 }
 
-// Part of the unaligned tiles' area that holds data.
-double unaligned_filled(const Problem& p) {
+// Time that the unaligned tile kernel takes, over a copy's.
+double unaligned_time(const Problem& p, const UnalignedMatrix& m) {
   const UnalignedVariant& v = kUnalignedVariants[unaligned_variant(p.element_bytes)];
-  return filled(p.dims[last(p)].extent, v.rows()) * filled(p.dims[input_dense_dim(p)].extent, v.cols());
+  const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
+  const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
+  // Columns that are not there are loaded, but not stored.
+  constexpr double kLoads = 0.25;
+  const double tile_time = (kLoads / filled(m.cols, v.cols()) + 1 - kLoads) / rows_filled;
+  return tile_time / (m.row_dims.size() + m.col_dims.size() > 2 ? v.fused_rate : v.rate);
 }
+
+// Of how many dims rows and columns are made.
+UnalignedMatrix choose_unaligned(const Problem& p) {
+  UnalignedMatrix best = unaligned_matrix(p, 1, 1);
+  for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
+    for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
+      UnalignedMatrix m = unaligned_matrix(p, rows, cols);
+      if (m.rows > 0 && unaligned_time(p, m) < unaligned_time(p, best)) best = std::move(m);
+    }
+  }
+  return best;
+}
+
+// The staged kernel's tile, which takes longest to find: once a problem.
+class BestStaged {
+ public:
+  BestStaged(const Problem& problem, const DeviceFacts& facts) : problem_(problem), facts_(facts) {}
+
+  const StagedTile& tile() {
+    for (int block = staged_block(problem_); !found_; block = 1) {
+      const StagedTile tile =
+          choose_staged_tile(staged_blocks(problem_, block), block, kStagedTileBytes, kStagedTileBytesMost,
+                             {facts_.shared_per_block, facts_.shared_per_sm, facts_.sm_count});
+      if (best_.time == 0 || (tile.why_not.empty() && tile.time < best_.time)) best_ = tile;
+      found_ = block == 1;
+    }
+    return best_;
+  }
+
+ private:
+  const Problem& problem_;
+  const DeviceFacts& facts_;
+  StagedTile best_;
+  bool found_ = false;
+};
 
 // Each rule below returns why its kernel cannot run the problem, or fills the plan and returns nothing.
 using WhyNot = std::string;
@@ -159,7 +206,7 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   plan.tile[col_dim] = t.in_bytes / t.element_bytes;
   plan.grid = tile_count(p, plan.tile);
   plan.block = t.threads;
-  plan.shared_bytes = tile_shared_bytes(t.element_bytes, t.in_bytes, t.out_bytes);
+  plan.shared_bytes = t.shared_bytes();
   return needs_few_outer_dims(p, 2);
 }
 
@@ -170,14 +217,16 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   plan.variant = unaligned_variant(p.element_bytes);
   if (plan.variant < 0) return "it has no variant for 16-byte elements, which are always aligned";
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
-  const int row_dim = last(p);
-  if (p.dims[row_dim].extent < kVector / p.element_bytes) {
+  const UnalignedMatrix m = choose_unaligned(p);
+  if (m.rows < kVector / p.element_bytes) {
     return "it needs at least " + std::to_string(kVector / p.element_bytes) +
-           " elements along an output row, got " + std::to_string(p.dims[row_dim].extent);
+           " elements along an output row, got " + std::to_string(m.rows);
   }
-  plan.tile[row_dim] = v.rows();
-  plan.tile[input_dense_dim(p)] = v.cols();
-  const int64_t bands = unaligned_bands(p.dims[row_dim].extent * p.element_bytes, v);
+  plan.fused_rows = static_cast<int>(m.row_dims.size());
+  plan.fused_cols = static_cast<int>(m.col_dims.size());
+  plan.tile[m.row_dims[0]] = v.rows();
+  plan.tile[m.col_dims[0]] = v.cols();
+  const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
   // Strips of columns share lines of the input: the next strip comes while they are still in L2.
   constexpr int64_t kPartOfL2 = 3, kLine = 128;
   const int64_t tile_bytes =
@@ -185,24 +234,17 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   const int64_t most = std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / tile_bytes);
   const int64_t groups = ceil_div(bands, most);
   plan.group = ceil_div(bands, groups);
-  plan.grid = tile_count(p, plan.tile) / ceil_div(p.dims[row_dim].extent, v.rows()) * plan.group * groups;
+  plan.grid = element_count(p) / (m.rows * m.cols) * ceil_div(m.cols, v.cols()) * plan.group * groups;
   plan.block = v.warps * 32;
-  plan.shared_bytes = v.shared_bytes();
-  return needs_few_outer_dims(p, 2);
+  plan.shared_bytes = v.shared_bytes(plan.fused_rows * plan.fused_cols > 1);
+  return needs_few_outer_dims(p, plan.fused_rows + plan.fused_cols);
 }
 
-WhyNot fill_staged(Plan& plan, const DeviceFacts& facts) {
+WhyNot fill_staged(Plan& plan, BestStaged& staged) {
   if (!output_is_dense(plan.problem)) return kNeedsDenseOutput;
   if (input_step(plan.problem) == 0)
     return "it needs a dim whose neighbours are at most 4 elements apart in the input";
-  StagedTile best;
-  for (int block = staged_block(plan.problem);; block = 1) {
-    const StagedTile tile =
-        choose_staged_tile(staged_blocks(plan.problem, block), block, kStagedTileBytes, kStagedTileBytesMost,
-                           {facts.shared_per_block, facts.shared_per_sm, facts.sm_count});
-    if (best.time == 0 || (tile.why_not.empty() && tile.time < best.time)) best = tile;
-    if (block == 1) break;
-  }
+  const StagedTile& best = staged.tile();
   if (!best.why_not.empty()) return best.why_not;
   plan.layout = best.layout;
   plan.shared_bytes = static_cast<int>(staged_shared_bytes(best.layout, best.extent));
@@ -226,11 +268,12 @@ WhyNot fill_strided(Plan& plan) {
   return "";
 }
 
-WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
+WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, BestStaged& staged) {
   const Problem& p = plan.problem;
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
   plan.grid = plan.group = 0;
+  plan.fused_rows = plan.fused_cols = 1;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   const bool empty = p.rank > 0 && p.dims[0].extent == 0;
   if (kernel == Kernel::kNone) return empty ? "" : "it moves nothing, and this problem has elements";
@@ -246,7 +289,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
       case Kernel::kTileUnaligned:
         return fill_unaligned(plan, facts);
       case Kernel::kStaged:
-        return fill_staged(plan, facts);
+        return fill_staged(plan, staged);
       case Kernel::kStrided:
         return fill_strided(plan);
       case Kernel::kNone:
@@ -264,15 +307,24 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts) {
   return "";
 }
 
+// Than `time` copies. The staged kernel's own measure of time is only between its tiles; one H200, 51
+// problems an element width: what it means.
+bool staged_takes_longer(const Problem& p, double time, BestStaged& staged) {
+  constexpr double kBest = 1.05;
+  if (time <= kBest) return true;  // finding its tile takes longer than all else here
+  if (input_step(p) == 0) return true;
+  const StagedTile& tile = staged.tile();
+  return !tile.why_not.empty() || time < tile.time * (p.element_bytes < 4 ? 0.9 : 1.0);
+}
+
 // Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged
 // kernel, and moving narrow elements one a thread costs more than staging them.
-bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
+bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts, BestStaged& staged) {
   // The part of a copy's rate that the staged kernel reaches, over what full tiles reach (H200).
-  const double tile_filled = p.element_bytes == 1 ? 0.82 : p.element_bytes <= 4 ? 0.88 : 0.95;
-  const double unaligned_tiles_filled = p.element_bytes == 1   ? 0.5
-                                        : p.element_bytes == 2 ? 0.6
-                                        : p.element_bytes == 4 ? 0.72
-                                                               : 0.8;
+  const double tile_filled = p.element_bytes == 1   ? 0.6
+                             : p.element_bytes <= 4 ? 0.88
+                             : p.element_bytes == 8 ? 0.85
+                                                    : 0.95;
   // Runs moved directly are long enough that their ends do not matter, and fill a block. Staging wider
   // elements beats them on longer ones.
   const int64_t shortest_run = p.element_bytes < 4 ? 96 : 4096;
@@ -288,8 +340,8 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
       return needs_two_dense_dims(p).empty() &&
              choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;
     case Kernel::kTileUnaligned:
-      return needs_two_dense_dims(p).empty() && unaligned_variant(p.element_bytes) >= 0 &&
-             unaligned_filled(p) >= unaligned_tiles_filled;
+      if (!needs_two_dense_dims(p).empty() || unaligned_variant(p.element_bytes) < 0) return false;
+      return staged_takes_longer(p, unaligned_time(p, choose_unaligned(p)), staged);
     default:
       return true;
   }
@@ -308,20 +360,47 @@ constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::
 
 }  // namespace
 
+UnalignedMatrix unaligned_matrix(const Problem& p, int row_dims, int col_dims) {
+  UnalignedMatrix m;
+  const auto take = [&](int count, int64_t Dim::* stride, std::vector<int>& dims) -> int64_t {
+    int64_t elements = 1;
+    for (int i = 0; i < count; ++i) {
+      int found = -1;
+      for (int d = p.rank - 1; d >= 0 && found < 0; --d) {
+        if (p.dims[d].*stride == elements * p.element_bytes &&
+            std::find(m.row_dims.begin(), m.row_dims.end(), d) == m.row_dims.end() &&
+            std::find(dims.begin(), dims.end(), d) == dims.end()) {
+          found = d;
+        }
+      }
+      if (found < 0) return 0;
+      dims.push_back(found);
+      elements *= p.dims[found].extent;
+    }
+    return count == 1 || elements < kFastDivLimit ? elements : 0;
+  };
+  m.rows = take(row_dims, &Dim::out_stride, m.row_dims);
+  m.cols = take(col_dims, &Dim::in_stride, m.col_dims);
+  if (m.rows * m.cols == 0) m.rows = m.cols = 0;
+  return m;
+}
+
 std::string why_not_cuda(Kernel kernel, const Problem& normalised, const DeviceFacts& facts) {
   Plan plan;
   plan.problem = normalised;
-  return fill(plan, kernel, facts);
+  BestStaged staged(plan.problem, facts);
+  return fill(plan, kernel, facts, staged);
 }
 
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts) {
   Plan plan = start(problem);
-  if (fill(plan, Kernel::kNone, facts).empty()) return plan;
+  BestStaged staged(plan.problem, facts);
+  if (fill(plan, Kernel::kNone, facts, staged).empty()) return plan;
   for (const bool only_if_worth : {true, false}) {
     for (const Kernel k : kKernels) {
       // Strided is the last resort: a kernel that is not worth it still beats it.
-      if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, facts))) continue;
-      if (fill(plan, k, facts).empty()) return plan;
+      if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, facts, staged))) continue;
+      if (fill(plan, k, facts, staged).empty()) return plan;
     }
   }
   return plan;
@@ -329,7 +408,8 @@ Plan plan_cuda(const Problem& problem, const DeviceFacts& facts) {
 
 Plan plan_cuda_forced(const Problem& problem, const DeviceFacts& facts, Kernel kernel) {
   Plan plan = start(problem);
-  fill(plan, kernel, facts);
+  BestStaged staged(plan.problem, facts);
+  fill(plan, kernel, facts, staged);
   return plan;
 }
 

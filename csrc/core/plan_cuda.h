@@ -17,6 +17,14 @@ struct DeviceFacts {
   int arch = 90;  // compute capability, 10 x major + minor
 };
 
+// A problem as a matrix: its rows are the innermost dims of the output, its columns those of the input.
+// Output rows run along the rows, one dim behind the other; rows = 0 where there are not so many such dims.
+struct UnalignedMatrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<int> row_dims, col_dims;  // fastest first
+};
+UnalignedMatrix unaligned_matrix(const Problem& problem, int row_dims, int col_dims);
+
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts);
 
 // The rule that keeps `kernel` from running a normalised problem, with the value that breaks it; empty if

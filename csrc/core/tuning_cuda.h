@@ -14,12 +14,6 @@
 
 namespace tx {
 
-// Shared memory of a tile of the aligned kernel: output rows of less than a line have one unused after every
-// 16 bytes of an input row.
-constexpr int tile_shared_bytes(int element_bytes, int in_bytes, int out_bytes) {
-  return (in_bytes / element_bytes + (out_bytes < 128 ? in_bytes / 16 : 0)) * out_bytes;
-}
-
 // One compiled variant of the aligned tile kernel: the tile's piece of an input row and of an output row in
 // bytes, threads a block, and the blocks an SM that registers are limited for.
 struct TileVariant {
@@ -28,32 +22,41 @@ struct TileVariant {
   int out_bytes;
   int threads;
   int min_blocks;
-  bool keep;  // load through load_keep()
+  bool keep;    // load through load_keep()
+  bool direct;  // from registers to the output
+
+  // Output rows of less than a line have one unused after every 16 bytes of an input row.
+  constexpr int shared_bytes() const {
+    return direct ? 0 : (in_bytes / element_bytes + (out_bytes < 128 ? in_bytes / 16 : 0)) * out_bytes;
+  }
 };
 
 // One H200, fraction of the copy kernel at 16384^2, 8192^2, 4096^2, 32768 x 8192 (tune.py, 11 repeats). The
 // smaller tiles serve matrices that the larger ones would not fill, and small problems. Keeping lines in L2
 // costs the narrow elements .01 to .05 at 64 MiB and gains the wide ones .01 to .02.
 inline constexpr TileVariant kTileVariants[] = {
-    {1, 256, 256, 512, 1, false},  // .956 .923 1.000 .961
-    {1, 128, 128, 64, 6, false},   //
-    {1, 64, 64, 32, 16, false},    // 1024^2 .82 (128 x 128: .74), 4096 x 64 x 64 .99 (staged: .69)
-    {1, 32, 1024, 256, 3, false},  // 1M x 32
-    {1, 1024, 32, 256, 3, false},  // 32 x 1M
-    {1, 16, 2048, 256, 3, false},  // 2M x 16 .84 (staged: .77)
-    {1, 2048, 16, 256, 3, false},  // 16 x 2M .95 (staged: .72)
-    {2, 256, 256, 256, 3, false},  // .959 .964 .922 .962
-    {2, 128, 128, 64, 12, false},  //
-    {2, 64, 128, 32, 16, false},   // 1M x 32
-    {2, 128, 64, 32, 16, false},   // 32 x 1M .92 (staged: .85)
-    {2, 32, 1024, 128, 6, false},  // 2M x 16 .90 (staged: .87)
-    {2, 1024, 32, 128, 6, false},  // 16 x 2M .95 (staged: .85)
-    {4, 256, 256, 256, 3, false},  // .963 .964 .950 .964
-    {4, 128, 128, 64, 12, false},  //
-    {8, 256, 256, 256, 4, true},   // .947 .976 .950 .975
-    {8, 128, 128, 64, 12, true},   //
-    {16, 256, 256, 128, 4, true},  // .970 .925 .968 .965
-    {16, 128, 128, 64, 12, true},  //
+    {1, 256, 256, 512, 1, false, false},  // .956 .923 1.000 .961
+    {1, 128, 128, 64, 6, false, false},   //
+    {1, 64, 64, 32, 16, false, false},    // 1024^2 .82 (128 x 128: .74), 4096 x 64 x 64 .99 (staged: .69)
+    {1, 64, 64, 32, 16, false, true},     // up to 1 MiB, as the other direct ones
+    {1, 32, 1024, 256, 3, false, false},  // 1M x 32
+    {1, 1024, 32, 256, 3, false, false},  // 32 x 1M
+    {1, 16, 2048, 256, 3, false, false},  // 2M x 16 .84 (staged: .77)
+    {1, 2048, 16, 256, 3, false, false},  // 16 x 2M .95 (staged: .72)
+    {2, 256, 256, 256, 3, false, false},  // .959 .964 .922 .962
+    {2, 128, 128, 64, 12, false, false},  //
+    {2, 128, 128, 64, 12, false, true},   //
+    {2, 64, 128, 32, 16, false, false},   // 1M x 32
+    {2, 128, 64, 32, 16, false, false},   // 32 x 1M .92 (staged: .85)
+    {2, 32, 1024, 128, 6, false, false},  // 2M x 16 .90 (staged: .87)
+    {2, 1024, 32, 128, 6, false, false},  // 16 x 2M .95 (staged: .85)
+    {4, 256, 256, 256, 3, false, false},  // .963 .964 .950 .964
+    {4, 128, 128, 64, 12, false, false},  //
+    {4, 128, 128, 64, 12, false, true},   // 64^2 in a CUDA graph 1.21 us (staged through memory: 1.32)
+    {8, 256, 256, 256, 4, true, false},   // .947 .976 .950 .975
+    {8, 128, 128, 64, 12, true, false},   //
+    {16, 256, 256, 128, 4, true, false},  // .970 .925 .968 .965
+    {16, 128, 128, 64, 12, true, false},  //
 };
 
 // One compiled variant of the unaligned tile kernel: see UnalignedConfig.
@@ -65,12 +68,16 @@ struct UnalignedVariant {
   int warps;
   int min_blocks;
   int batch;
+  double rate;        // of full tiles, fraction of the copy kernel
+  double fused_rate;  // the same where rows or columns are several dims
 
   constexpr int cols() const { return (lanes - 1) * 16 / element_bytes; }
   constexpr int rows() const { return out_bytes / element_bytes; }
-  constexpr int shared_bytes() const {
+  // Where rows or columns are several dims, a table says where each row begins in either memory.
+  constexpr int shared_bytes(bool fused) const {
     const int column = out_bytes + cut + (element_bytes < 4 ? 4 : 0);
-    return lanes * (16 / element_bytes * column + (element_bytes == 8 ? 8 : 4));
+    return lanes * (16 / element_bytes * column + (element_bytes == 8 ? 8 : 4)) +
+           (fused ? (rows() + cut / element_bytes + cols() + lanes) * 8 : 0);
   }
 };
 
@@ -79,12 +86,13 @@ constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
   return (bytes + v.cut - v.element_bytes + v.out_bytes - 1) / v.out_bytes;
 }
 
-// One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py).
+// One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py);
+// rates: 35 problems an element width, N-d ones among them.
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
-    {1, 16, 256, 16, 16, 2, 4},  // .832 .733 .734 .731
-    {2, 32, 320, 32, 16, 2, 4},  // .888 .832 .845 .823
-    {4, 32, 256, 32, 16, 4, 4},  // .944 .930 .929 .911
-    {8, 32, 480, 32, 12, 5, 4},  // .938 .951 .942 .944
+    {1, 16, 256, 16, 16, 2, 4, 0.78, 0.52},  // .832 .733 .734 .731
+    {2, 32, 320, 32, 16, 2, 4, 0.88, 0.67},  // .888 .832 .845 .823
+    {4, 32, 256, 32, 16, 4, 4, 0.96, 0.89},  // .944 .930 .929 .911
+    {8, 32, 480, 32, 12, 5, 4, 0.97, 0.94},  // .938 .951 .942 .944
 };
 
 // Vectors of 16 bytes that a block of the rows kernel moves.

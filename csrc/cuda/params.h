@@ -91,17 +91,37 @@ struct CopyParams {
   int64_t bytes;
 };
 
+// Dims that are one run of elements in one memory, one dim behind the other, but not in the other memory.
+struct FusedDims {
+  int count = 0;
+  FastDiv extent[kMaxFusedDims];  // fastest first; the last is not divided by
+  int64_t stride[kMaxFusedDims];  // in the other memory
+
+  // Bytes from the first element to element `index` in the other memory.
+  TX_HOST_DEVICE int64_t offset(uint32_t index) const {
+    int64_t at = 0;
+    for (int d = 0; d < kMaxFusedDims; ++d) {
+      if (d >= count) break;
+      const QuotRem c = extent[d].divmod(index);
+      at += (d + 1 < count ? c.rem : index) * stride[d];
+      index = c.quot;
+    }
+    return at;
+  }
+};
+
 // A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows.
 struct TileParams {
   const uint8_t* in;
   uint8_t* out;
   int64_t rows;
   int64_t cols;
-  int64_t in_pitch;   // from one input row to the next
-  int64_t out_pitch;  // from one output row (an input column) to the next
-  FastDiv bands;      // tiles along an output row, of one group
-  FastDiv strips;     // tiles along an input row
-  FastDiv groups;     // of bands: all strips of one come before the next group
+  int64_t in_pitch;                  // from one input row to the next
+  int64_t out_pitch;                 // from one output row (an input column) to the next
+  FastDiv bands;                     // tiles along an output row, of one group
+  FastDiv strips;                    // tiles along an input row
+  FastDiv groups;                    // of bands: all strips of one come before the next group
+  FusedDims fused_rows, fused_cols;  // instead of the pitches, where rows or cols are several dims
   OuterDims outer;
 };
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/plan_cuda.h"
 #include "core/tuning_cuda.h"
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_staged.cuh"
@@ -61,8 +62,7 @@ OuterDims outer_dims(const Problem& p, Inside inside) {
   return outer;
 }
 
-// For both 2-D kernels; they differ in how many tiles an output row takes, and in groups of them.
-TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_t bands, int64_t groups) {
+TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
   const int row = last(p), col = input_dense_dim(p);
   TileParams t;
@@ -72,9 +72,8 @@ TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_
   t.cols = p.dims[col].extent;
   t.in_pitch = p.dims[row].in_stride;
   t.out_pitch = p.dims[col].out_stride;
-  t.bands = FastDiv(bands);
+  t.bands = FastDiv(ceil_div(t.rows, plan.tile[row]));
   t.strips = FastDiv(ceil_div(t.cols, plan.tile[col]));
-  t.groups = FastDiv(groups);
   t.outer = outer_dims(p, [&](int d) { return d == row || d == col; });
   return t;
 }
@@ -82,7 +81,8 @@ TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out, int64_
 template <size_t kVariant>
 cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
   constexpr TileVariant v = kTileVariants[kVariant];
-  using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep>;
+  using Config =
+      TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep, v.direct>;
   return launch<tile_kernel<Config>>(l, params);
 }
 
@@ -93,14 +93,49 @@ cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_seque
   return kRuns[l.plan.variant](l, params);
 }
 
+FusedDims fused_dims(const Problem& p, const std::vector<int>& dims, int64_t Dim::* stride) {
+  FusedDims fused;
+  for (const int d : dims) {
+    fused.extent[fused.count] = FastDiv(p.dims[d].extent);
+    fused.stride[fused.count++] = p.dims[d].*stride;
+  }
+  return fused;
+}
+
+// The matrix may have several dims for its rows and for its columns.
+TileParams unaligned_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  const UnalignedMatrix m = unaligned_matrix(p, plan.fused_rows, plan.fused_cols);
+  const UnalignedVariant& v = kUnalignedVariants[plan.variant];
+  TileParams t;
+  t.in = in;
+  t.out = out;
+  t.rows = m.rows;
+  t.cols = m.cols;
+  t.in_pitch = p.dims[m.row_dims[0]].in_stride;
+  t.out_pitch = p.dims[m.col_dims[0]].out_stride;
+  t.bands = FastDiv(plan.group);
+  t.strips = FastDiv(ceil_div(m.cols, v.cols()));
+  t.groups = FastDiv(ceil_div(unaligned_bands(m.rows * p.element_bytes, v), plan.group));
+  t.fused_rows = fused_dims(p, m.row_dims, &Dim::in_stride);
+  t.fused_cols = fused_dims(p, m.col_dims, &Dim::out_stride);
+  t.outer = outer_dims(p, [&](int d) {
+    return std::count(m.row_dims.begin(), m.row_dims.end(), d) +
+               std::count(m.col_dims.begin(), m.col_dims.end(), d) >
+           0;
+  });
+  return t;
+}
+
 template <size_t kVariant>
 cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
   constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
   using Config =
       UnalignedConfig<v.element_bytes, v.lanes, v.out_bytes, v.cut, v.warps, v.min_blocks, v.batch>;
-  static_assert(Config::kSharedBytes == v.shared_bytes() && Config::kCols == v.cols(),
+  static_assert(Config::kSharedBytes == v.shared_bytes(false) && Config::kCols == v.cols(),
                 "table and kernel agree");
-  return launch<unaligned_kernel<Config>>(l, params);
+  return l.plan.fused_rows * l.plan.fused_cols > 1 ? launch<unaligned_kernel<Config, true>>(l, params)
+                                                   : launch<unaligned_kernel<Config, false>>(l, params);
 }
 
 template <size_t... kVariant>
@@ -294,19 +329,11 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
       return plan.problem.element_bytes == kVector ? launch<rows_kernel<true>>(l, params)
                                                    : launch<rows_kernel<false>>(l, params);
     }
-    case Kernel::kTile: {
-      const int row = last(plan.problem);
-      const int64_t bands = ceil_div(plan.problem.dims[row].extent, plan.tile[row]);
-      return run_tile(l, tile_params(plan, in, out, bands, 1),
-                      std::make_index_sequence<std::size(kTileVariants)>());
-    }
-    case Kernel::kTileUnaligned: {
-      const Problem& p = plan.problem;
-      const int64_t bands =
-          unaligned_bands(p.dims[last(p)].extent * p.element_bytes, kUnalignedVariants[plan.variant]);
-      return run_unaligned(l, tile_params(plan, in, out, plan.group, ceil_div(bands, plan.group)),
+    case Kernel::kTile:
+      return run_tile(l, tile_params(plan, in, out), std::make_index_sequence<std::size(kTileVariants)>());
+    case Kernel::kTileUnaligned:
+      return run_unaligned(l, unaligned_params(plan, in, out),
                            std::make_index_sequence<std::size(kUnalignedVariants)>());
-    }
     default:
       break;
   }
