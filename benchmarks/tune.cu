@@ -87,7 +87,8 @@ cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, i
 
 template <class C>
 cudaError_t run_tile(const Matrix& m) {
-  constexpr TileVariant v{C::kElement, C::kInVectors * 16, C::kOutVectors * 16, 0, 0, false, C::kDirect};
+  constexpr TileVariant v{C::kElement, C::kInVectors * 16, C::kOutVectors * 16, 0, 0,
+                          false,       C::kDirect ? 1 : 0};
   return run_2d<C>(tile_kernel<C>, m, ceil_div(m.rows, C::kRows), ceil_div(m.cols, C::kCols),
                    v.shared_bytes());
 }

@@ -59,10 +59,9 @@ struct TileChoice {
 // faster on large problems.
 TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
-  constexpr int kNarrow = 64;               // bytes
-  constexpr double kSmallTileRate = 0.8;    // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
-  constexpr int64_t kDirectMost = 1 << 20;  // bytes
-  constexpr double kDirectRate = 1.3;
+  constexpr int kNarrow = 64;             // bytes
+  constexpr double kSmallTileRate = 0.8;  // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
+  constexpr double kDirectRate = 2;       // before smaller tiles, which are not
   const int64_t bytes = element_count(p) * p.element_bytes;
   TileChoice best;
   double best_score = 0;
@@ -73,7 +72,8 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
     // A narrow variant is for matrices as narrow as it: elsewhere its short rows cost more than they fill.
     if (t.in_bytes < kNarrow && p.dims[col_dim].extent > cols) continue;
     if (t.out_bytes < kNarrow && p.dims[last(p)].extent > rows) continue;
-    if (t.direct && bytes > kDirectMost) continue;
+    const bool direct = t.direct_most > 0;
+    if (direct && bytes > t.direct_most) continue;
     const double full = filled(p.dims[last(p)].extent, rows) * filled(p.dims[col_dim].extent, cols);
     int64_t blocks = ceil_div(p.dims[last(p)].extent, rows) * ceil_div(p.dims[col_dim].extent, cols);
     for (int d = 0; d < p.rank; ++d) {
@@ -81,7 +81,7 @@ TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) 
     }
     // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
     const double area = p.element_bytes == kVector ? 1 : full;
-    const double rate = t.direct                                          ? kDirectRate
+    const double rate = direct                                            ? kDirectRate
                         : t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate
                                                                           : 1;
     const double score = rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));

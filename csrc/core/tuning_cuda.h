@@ -22,12 +22,14 @@ struct TileVariant {
   int out_bytes;
   int threads;
   int min_blocks;
-  bool keep;    // load through load_keep()
-  bool direct;  // from registers to the output
+  bool keep;  // load through load_keep()
+  // 0: through shared memory. Else straight from registers, for problems of at most so many bytes.
+  int64_t direct_most;
 
   // Output rows of less than a line have one unused after every 16 bytes of an input row.
   constexpr int shared_bytes() const {
-    return direct ? 0 : (in_bytes / element_bytes + (out_bytes < 128 ? in_bytes / 16 : 0)) * out_bytes;
+    return direct_most > 0 ? 0
+                           : (in_bytes / element_bytes + (out_bytes < 128 ? in_bytes / 16 : 0)) * out_bytes;
   }
 };
 
@@ -35,28 +37,29 @@ struct TileVariant {
 // smaller tiles serve matrices that the larger ones would not fill, and small problems. Keeping lines in L2
 // costs the narrow elements .01 to .05 at 64 MiB and gains the wide ones .01 to .02.
 inline constexpr TileVariant kTileVariants[] = {
-    {1, 256, 256, 512, 1, false, false},  // .956 .923 1.000 .961
-    {1, 128, 128, 64, 6, false, false},   //
-    {1, 64, 64, 32, 16, false, false},    // 1024^2 .82 (128 x 128: .74), 4096 x 64 x 64 .99 (staged: .69)
-    {1, 64, 64, 32, 16, false, true},     // up to 1 MiB, as the other direct ones
-    {1, 32, 1024, 256, 3, false, false},  // 1M x 32
-    {1, 1024, 32, 256, 3, false, false},  // 32 x 1M
-    {1, 16, 2048, 256, 3, false, false},  // 2M x 16 .84 (staged: .77)
-    {1, 2048, 16, 256, 3, false, false},  // 16 x 2M .95 (staged: .72)
-    {2, 256, 256, 256, 3, false, false},  // .959 .964 .922 .962
-    {2, 128, 128, 64, 12, false, false},  //
-    {2, 128, 128, 64, 12, false, true},   //
-    {2, 64, 128, 32, 16, false, false},   // 1M x 32
-    {2, 128, 64, 32, 16, false, false},   // 32 x 1M .92 (staged: .85)
-    {2, 32, 1024, 128, 6, false, false},  // 2M x 16 .90 (staged: .87)
-    {2, 1024, 32, 128, 6, false, false},  // 16 x 2M .95 (staged: .85)
-    {4, 256, 256, 256, 3, false, false},  // .963 .964 .950 .964
-    {4, 128, 128, 64, 12, false, false},  //
-    {4, 128, 128, 64, 12, false, true},   // 64^2 in a CUDA graph 1.21 us (staged through memory: 1.32)
-    {8, 256, 256, 256, 4, true, false},   // .947 .976 .950 .975
-    {8, 128, 128, 64, 12, true, false},   //
-    {16, 256, 256, 128, 4, true, false},  // .970 .925 .968 .965
-    {16, 128, 128, 64, 12, true, false},  //
+    {1, 256, 256, 512, 1, false, 0},        // .956 .923 1.000 .961
+    {1, 128, 128, 64, 6, false, 0},         //
+    {1, 64, 64, 32, 16, false, 0},          // 1024^2 .82 (128 x 128: .74), 4096 x 64 x 64 .99 (staged: .69)
+    {1, 64, 64, 32, 16, false, 4 << 20},    // 1440^2 .94 (staged: .86), 2048^2 .90 (.79)
+    {1, 32, 1024, 256, 3, false, 0},        // 1M x 32
+    {1, 1024, 32, 256, 3, false, 0},        // 32 x 1M
+    {1, 16, 2048, 256, 3, false, 0},        // 2M x 16 .84 (staged: .77)
+    {1, 2048, 16, 256, 3, false, 0},        // 16 x 2M .95 (staged: .72)
+    {2, 256, 256, 256, 3, false, 0},        // .959 .964 .922 .962
+    {2, 128, 128, 64, 12, false, 0},        //
+    {2, 128, 128, 64, 12, false, 2 << 20},  // 1024^2 .96 (staged: .93)
+    {2, 64, 128, 32, 16, false, 0},         // 1M x 32
+    {2, 128, 64, 32, 16, false, 0},         // 32 x 1M .92 (staged: .85)
+    {2, 32, 1024, 128, 6, false, 0},        // 2M x 16 .90 (staged: .87)
+    {2, 1024, 32, 128, 6, false, 0},        // 16 x 2M .95 (staged: .85)
+    {4, 256, 256, 256, 3, false, 0},        // .963 .964 .950 .964
+    {4, 128, 128, 64, 12, false, 0},        //
+    {4, 128, 128, 64, 12, false, 1 << 19},  // 64^2 in a CUDA graph 1.21 us (staged: 1.32), 256^2 1.30 (1.40)
+    {8, 256, 256, 256, 4, true, 0},         // .947 .976 .950 .975
+    {8, 128, 128, 64, 12, true, 1 << 19},   // 64^2 in a CUDA graph 1.15 us (staged: 1.23), 256^2 1.38 (1.43)
+    {8, 128, 128, 64, 12, true, 0},         //
+    {16, 256, 256, 128, 4, true, 0},        // .970 .925 .968 .965
+    {16, 128, 128, 64, 12, true, 0},        //
 };
 
 // One compiled variant of the unaligned tile kernel: see UnalignedConfig.

@@ -81,8 +81,8 @@ TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
 template <size_t kVariant>
 cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
   constexpr TileVariant v = kTileVariants[kVariant];
-  using Config =
-      TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep, v.direct>;
+  using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep,
+                            (v.direct_most > 0)>;
   return launch<tile_kernel<Config>>(l, params);
 }
 
