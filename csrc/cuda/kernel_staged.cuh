@@ -14,8 +14,9 @@
 //            and half of the shared loads, turned in registers by byte permutes.
 //   output   A word (4 bytes, or an element if wider) is aligned in global memory. A thread finds where the
 //            elements of a word lie by division, once; then it repeats: along one dim of the tile the same
-//            pattern comes again, shifted by constants in both memories. Words that stick out of a run go by
-//            elements.
+//            pattern comes again, shifted by constants in both memories. Words are counted from whole sectors
+//            of the output where repeats can keep to them: then no two warps write to one inside a run. Words
+//            that stick out of a run go by elements.
 //
 // Bound by DRAM from 4 bytes up, by instructions and their latency below (H200: 10 to 27 an element at 1
 // byte, where a copy's time has room for 14; DRAM at 22 to 40 %). Tried for 1 and 2 bytes, and slower: blocks
@@ -137,7 +138,7 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
 }
 
 // Shared addresses of the elements [first, first + kPerWord) of a run that begins at `base`. An element
-// before the run's begin is the one of the repeat before.
+// before the run's begin is the one of the repeat before, or none.
 template <int E, int kChain, int kPerWord>
 __device__ __forceinline__ void find_elements(const StagedParams& p, uint32_t data, int base, int first,
                                               uint32_t (&from)[kPerWord]) {
@@ -161,8 +162,8 @@ __device__ __forceinline__ void find_elements(const StagedParams& p, uint32_t da
     from[e] = data + (p.padded ? staged_padded(at, E) : at) - (before ? p.repeat_shared : 0);
     pin(from[e]);
     if (e + 1 == kPerWord) break;
-    // The next element: one further along the first dim, with a carry. Where a run is shorter than a word,
-    // the first elements lie before even the repeat before: the walk waits at its begin.
+    // The next element: one further along the first dim, with a carry. Where the run does not repeat, the
+    // first elements lie before all of it: the walk waits at its begin.
     bool carry = !before || first + e + p.repeat_elements >= 0;
 #pragma unroll
     for (int d = 0; d < kChain; ++d) {
@@ -215,8 +216,9 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
       }
     }
     if (!inside) continue;
-    // The word's elements are [first, first + kPerWord) of the run. Lined up with the output's words, the
-    // first may begin before the run: then it belongs to the repeat before.
+    // The word's elements are [first, first + kPerWord) of the run. Lined up with the output's words and
+    // sectors, the first ones may begin before the run: then they belong to the repeat before, if there is
+    // one.
     const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (p.align - 1)) / E;
     const int first = static_cast<int>(word.rem) * kPerWord - lead;
     to += first * E;
