@@ -22,6 +22,7 @@ import torch.distributed as dist
 from conftest import need_gpus
 from torch import Tensor
 
+from torch_transpose import _exchange as ex
 from torch_transpose import distributed as td
 
 WIDTHS = [torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
@@ -134,9 +135,9 @@ def direct(device: str, mesh: Any) -> None:
             out = DTensor.from_local(
                 local, mesh, [Shard(new)], run_check=False, shape=full.mT.shape, stride=full.mT.contiguous().stride()
             )
-            moved = (td.transposed(range(len(shape)))[old]) != new and full.numel() > 0
+            moved = (ex.transposed(range(len(shape)))[old]) != new and full.numel() > 0
             if moved and shared:
-                plan, pace, rows = td.explain(x, out=out), td.PACES["direct", "cuda"], full.mT.shape[new]
+                plan, pace, rows = td.explain(x, out=out), ex.PACES["direct", "cuda"], full.mT.shape[new]
                 chunks = pace.chunks if full.nbytes // rows * -(-rows // world) >= pace.least_bytes else 1
                 assert (plan.path, plan.buffer_bytes, plan.chunks) == ("direct", 0, chunks), plan
             for _ in range(2):
@@ -435,8 +436,8 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
         seen = td.explain(torch.zeros(4, 4, device=device)).path
         assert seen == ("local" if world == 1 else path), seen
         for least in (None, 256):  # bytes that are cut into chunks: many cases here are
-            for key, pace in td.PACES.items():
-                td.PACES[key] = pace._replace(least_bytes=least or pace.least_bytes)
+            for key, pace in ex.PACES.items():
+                ex.PACES[key] = pace._replace(least_bytes=least or pace.least_bytes)
             for name in checks:
                 if least and name not in ("values", "shards", *(("direct", "gpu_only") if device == "cuda" else ())):
                     continue
@@ -546,7 +547,7 @@ class Staging(td._Staging):
         assert nbytes <= 2 << 16
 
 
-def straight(x: Tensor, out: Tensor, exchange: td.Exchange, group: Any) -> None:
+def straight(x: Tensor, out: Tensor, exchange: ex.Exchange, group: Any) -> None:
     """The direct path, and what it wrote into this rank's output copied to `out`."""
     count = out.numel()
     mine = group.wire.buffers[group.rank()].view(x.dtype)[:count].view(out.shape)
@@ -558,23 +559,23 @@ def straight(x: Tensor, out: Tensor, exchange: td.Exchange, group: Any) -> None:
 @pytest.mark.parametrize("path", [td._all_to_all, td._push, straight])
 def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
     """Meshes of up to three dims that cut any dims into any, as threads: more ranks than processes could be."""
-    for key in td.PACES:
-        monkeypatch.setitem(td.PACES, key, td.Pace(rng.choice([2, 4, 9]), 512))
+    for key in ex.PACES:
+        monkeypatch.setitem(ex.PACES, key, ex.Pace(rng.choice([2, 4, 9]), 512))
     monkeypatch.setattr(torch.cuda, "current_stream", MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", MagicMock())
     for _ in range(30):
         mesh = rng.choice([(2,), (3, 2), (2, 3), (2, 2, 2), (7,), (5, 2), (3, 3), (1, 4)])
         shape = tuple(rng.choice([0, 1, 2, 3, 5, 8, 17, 40, 130]) for _ in range(rng.choice([2, 2, 3])))
         source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
-        exchange = td.Exchange(shape, mesh, source, target)
+        exchange = ex.Exchange(shape, mesh, source, target)
         ranks = math.prod(mesh)
         full = content(shape, rng.choice(WIDTHS), "cpu")
         wire = Wire(ranks)
         monkeypatch.setattr(td.dist, "all_to_all_single", wire.all_to_all_single)
 
-        def run(rank: int, full: Tensor = full, exchange: td.Exchange = exchange, wire: Wire = wire) -> Tensor:
+        def run(rank: int, full: Tensor = full, exchange: ex.Exchange = exchange, wire: Wire = wire) -> Tensor:
             x = full[tuple(slice(*side) for side in exchange.owned(rank))]
-            out = x.new_empty(td.transposed(td._extents(exchange.wanted(rank)))).fill_(1)
+            out = x.new_empty(ex.transposed(ex.extents(exchange.wanted(rank)))).fill_(1)
             group = Rank(rank, wire)
             td._stagings[group] = Staging(wire)
             for _ in range(2):  # the second call finds the first one's memory
@@ -589,13 +590,13 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
 
 
 def test_a_plan_prints() -> None:
-    exchange = td.Exchange((32768, 32768), (4,), (0,), (0,))
+    exchange = ex.Exchange((32768, 32768), (4,), (0,), (0,))
     for path, chunks, buffers in [("direct", 8, 0), ("push", 4, 3 / 8), ("all_to_all", 8, 3 / 8)]:
-        plan = td._plan(exchange, 1, 4, "cuda", path)
+        plan = ex.plan_of(exchange, 1, 4, "cuda", path)
         assert (plan.path, plan.ranks, plan.chunks) == (path, 4, chunks)
         assert plan.sent_bytes == 3 * 32768**2 * 4 // 16
         assert plan.buffer_bytes == buffers * 32768**2
-        assert eval(str(plan), {"Plan": td.Plan}) == plan
+        assert eval(str(plan), {"Plan": ex.Plan}) == plan
 
 
 def test_rows_of_a_part() -> None:

@@ -1,11 +1,6 @@
-"""Transposes of tensors that are sharded over ranks: who sends what to whom, and the ways in which it travels.
+"""Transposes of tensors that are sharded over ranks: the ways in which pieces travel, and what users call.
 
-A rank owns a box of the input and wants a box of the output; what rank p sends to rank q is where p's box and q's meet,
-a piece. An :class:`Exchange` is all that decides the pieces, numbers that every rank knows, so nothing is asked of the
-others before a call. Pieces travel in chunks, so that buffers stay a fraction of the shard and the transposes hide
-behind the links: while chunk k travels, chunk k - 1 is unpacked and chunk k + 1 packed.
-
-Three paths. ``direct``: each rank transposes its pieces straight into the others' results, which must then lie in
+Which pieces, and in what chunks, :mod:`torch_transpose._exchange` says. Three paths. ``direct``: each rank transposes its pieces straight into the others' results, which must then lie in
 symmetric memory, see :func:`empty`. Ordinary results cannot: they outlive the call, each rank frees its own when it
 likes, and so a pool of shared memory would need an agreement of all ranks before every call. ``push``: each rank writes
 its pieces into the others' buffers in symmetric memory, where they are transposed into ordinary results. And
@@ -17,9 +12,8 @@ import math
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -27,304 +21,37 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ._exchange import (
+    PACES,
+    Exchange,
+    Pace,
+    Part,
+    Plan,
+    cutting,
+    extents,
+    landings,
+    plan_of,
+    schedule,
+    transposed,
+    volume,
+    within,
+    writes,
+)
 from ._load import cuda_copy_rows
 
 __all__ = ["Plan", "empty", "explain", "release", "transpose"]
 
-Box = tuple[tuple[int, int], ...]  # [begin, end) along each dim
-Slices = tuple[slice, ...]
-
-
-class Pace(NamedTuple):
-    """Into how many chunks a rank's output of at least so many bytes is cut; a smaller one travels whole."""
-
-    chunks: int
-    least_bytes: int
-
-
-# By path and device; in brackets the time over that of a bare all-to-all (4 H200s, float32 32768^2 and 8192^2).
-PACES = {
-    ("direct", "cuda"): Pace(8, 128 << 20),
-    # 1 chunk 1.098, 4 1.038, 8 1.074; of 64 MiB a rank, 1 chunk 1.038, 2 1.117.
-    ("push", "cuda"): Pace(4, 128 << 20),
-    # 1 chunk 1.614, 4 1.483, 8 1.500 with half the buffers of 4; of 64 MiB a rank, 1 chunk 1.472, 2 1.491.
-    ("all_to_all", "cuda"): Pace(8, 128 << 20),
-    # As many as keep buffers at half a shard; other numbers have not been measured.
-    ("all_to_all", "cpu"): Pace(8, 16 << 20),
-}
-ENGINE_ROW = 1024  # bytes: rows that the copy engine moves faster than the kernel, down to the shortest measured
-WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A transpose of the last two dims, of a tensor that a group of ranks holds together.
-
-    Attributes:
-        shape: of the whole tensor as it goes in.
-        mesh: the group's ranks as a row-major grid.
-        source: mesh dim ``i`` cuts dim ``source[i]`` of the input, one after the other, each as ``torch.chunk`` cuts.
-        target: likewise for the dims of the output.
-    """
-
-    shape: tuple[int, ...]
-    mesh: tuple[int, ...]
-    source: tuple[int, ...]
-    target: tuple[int, ...]
-
-    @property
-    def order(self) -> list[int]:
-        return transposed(range(len(self.shape)))
-
-    def owned(self, rank: int) -> Box:
-        """What a rank has of the input."""
-        return _box(self.shape, self.mesh, self.source, rank)
-
-    def wanted(self, rank: int) -> Box:
-        """What a rank gets of the output, as a box of the input."""
-        return _box(self.shape, self.mesh, [self.order[d] for d in self.target], rank)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a transpose would run on this rank.
-
-    Attributes:
-        path: ``"local"`` (nothing is sent), ``"direct"`` (each rank writes into the others' results), ``"push"`` (into
-            their buffers), ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then
-            DTensor's own).
-        ranks: that take part in the exchange.
-        chunks: into which every piece is cut that is sent.
-        cut: the input's dim along which it is.
-        transposed: whether elements change their order while a chunk is packed (or written, by the direct path) or
-            while it is unpacked.
-        sent_bytes: to other ranks.
-        buffer_bytes: that are used beside the input and the output.
-    """
-
-    path: str
-    ranks: int = 1
-    chunks: int = 0
-    cut: int = 0
-    transposed: str = "unpack"
-    sent_bytes: int = 0
-    buffer_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Part:
-    """A piece, or several that lie together in a chunk's buffer: where it is in the shard, and where in the buffer."""
-
-    where: Slices
-    shape: tuple[int, ...]  # in the buffer
-    begin: int  # elements from the buffer's beginning
-    count: int
-
-    def of(self, buffer: Tensor) -> Tensor:
-        return buffer[self.begin : self.begin + self.count].view(self.shape)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What a rank does in an exchange, by chunk."""
-
-    stays: tuple[Slices, Slices] | None  # what this rank has and wants: its place in the input and in the output
-    sends: list[list[Part]]  # to each rank; to itself nothing. In the buffer one follows the other
-    receives: list[list[int]]  # elements, from each rank
-    unpacks: list[list[Part]]
-
-    @property
-    def send_count(self) -> int:
-        """Elements of the largest chunk."""
-        return max(sum(part.count for part in parts) for parts in self.sends)
-
-    @property
-    def receive_count(self) -> int:
-        return max(map(sum, self.receives))
-
-
-def transposed(dims: Sequence[int]) -> list[int]:
-    """A list of one value a dim, with the last two swapped."""
-    return [*dims[:-2], dims[-1], dims[-2]]
-
-
-def _box(shape: Sequence[int], mesh: Sequence[int], dims: Sequence[int], rank: int) -> Box:
-    box = [(0, n) for n in shape]
-    inner = math.prod(mesh)
-    for size, d in zip(mesh, dims, strict=True):
-        inner //= size
-        begin, end = box[d]
-        step = -(-(end - begin) // size)
-        first = rank // inner % size * step
-        box[d] = (begin + min(first, end - begin), begin + min(first + step, end - begin))
-    return tuple(box)
-
-
-def _extents(box: Box) -> tuple[int, ...]:
-    return tuple(max(end - begin, 0) for begin, end in box)
-
-
-def _count(box: Box) -> int:
-    return math.prod(_extents(box))
-
-
-def _meet(a: Box, b: Box) -> Box:
-    return tuple((max(x[0], y[0]), min(x[1], y[1])) for x, y in zip(a, b, strict=True))
-
-
-def _chunk(piece: Box, cut: int, chunks: int, k: int) -> Box:
-    """Part `k` of a piece, cut along one dim; where it is long, at multiples of 64 elements (a sixteenth at most)."""
-    begin, end = piece[cut]
-    step = -(-(end - begin) // chunks)
-    if step >= 1024:
-        step = -(-step // 64) * 64
-    part = (min(begin + k * step, end), min(begin + (k + 1) * step, end))
-    return (*piece[:cut], part, *piece[cut + 1 :])
-
-
-def _within(box: Box, shard: Box) -> Slices:
-    return tuple(slice(b - first, e - first) for (b, e), (first, _) in zip(box, shard, strict=True))
-
-
-def _cut(exchange: Exchange, itemsize: int, pace: Pace, first: int) -> tuple[int, int]:
-    """(chunks, the dim that is cut: the first choice, or the longest where that is short): the same on every rank.
-
-    With torch.chunk nobody has more than rank 0, and no piece is larger than the one that rank 0 keeps.
-    """
-    nbytes = _count(exchange.wanted(0)) * itemsize
-    chunks = pace.chunks if nbytes >= pace.least_bytes else 1
-    piece = _extents(_meet(exchange.owned(0), exchange.wanted(0)))
-    if piece[first] < 32 * chunks:
-        first = max(range(len(piece)), key=lambda d: piece[d])
-    return chunks, first
-
-
-@lru_cache(maxsize=256)
-def _cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, str]:
-    """(chunks, the dim that is cut, where elements change their order): the same on every rank."""
-    # A chunk is some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
-    chunks, cut = _cut(exchange, itemsize, pace, exchange.order[exchange.target[0]])
-    piece = _extents(_meet(exchange.owned(0), exchange.wanted(0)))
-    last = len(piece) - 1
-    in_run, out_run = (piece[d] // (chunks if d == cut else 1) * itemsize for d in (last, last - 1))
-    return chunks, cut, "pack" if in_run < WHOLE_LINE and in_run < out_run else "unpack"
-
-
-@lru_cache(maxsize=256)
-def _writes(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> list[tuple[int, Box]]:
-    """(receiver, box of the input) of each part that a rank writes on the direct path, in its order: it begins with the
-    next rank, so that all links are busy, and ends with what stays, which is not cut."""
-    chunks, cut = _cut(exchange, itemsize, pace, len(exchange.shape) - 1)  # whole rows of the output
-    ranks, owned = math.prod(exchange.mesh), exchange.owned(rank)
-    parts = []
-    for q in [(rank + step) % ranks for step in range(1, ranks + 1)]:
-        piece = _meet(owned, exchange.wanted(q))
-        parts += [(q, piece)] if q == rank else [(q, _chunk(piece, cut, chunks, k)) for k in range(chunks)]
-    return [(q, box) for q, box in parts if _count(box)]
-
-
-def _layout(where: str, box: Sequence[Any]) -> tuple[Any, ...]:
-    """A list of one value a dim of the input, in the order in which a chunk's buffer has the dims."""
-    return tuple(transposed(box)) if where == "pack" else tuple(box)
-
-
-@lru_cache(maxsize=256)
-def _schedule(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> Schedule:
-    chunks, cut, where = _cutting(exchange, itemsize, pace)
-    ranks = range(math.prod(exchange.mesh))
-    owned, wanted = exchange.owned(rank), exchange.wanted(rank)
-    outgoing = [_meet(owned, exchange.wanted(q)) for q in ranks]
-    incoming = [_meet(exchange.owned(p), wanted) for p in ranks]
-    sends, unpacks = [], []
-    for k in range(chunks):
-        parts, begin = [], 0
-        for q, piece in enumerate(outgoing):
-            box = _chunk(piece, cut, chunks, k)
-            count = 0 if q == rank else _count(box)
-            parts.append(Part(_within(box, owned), _layout(where, _extents(box)), begin, count))
-            begin += count
-        sends.append(parts)
-        joined: list[tuple[Box, int, int]] = []
-        begin = 0
-        for p, piece in enumerate(incoming):
-            box = _chunk(piece, cut, chunks, k)
-            count = 0 if p == rank else _count(box)
-            if not count:
-                continue
-            both = _join(joined[-1][0], box, where) if joined else None
-            if both:
-                _, first, had = joined.pop()
-                joined.append((both, first, had + count))
-            else:
-                joined.append((box, begin, count))
-            begin += count
-        unpacks.append(
-            [
-                Part(tuple(transposed(_within(box, wanted))), _layout(where, _extents(box)), first, count)
-                for box, first, count in joined
-            ]
-        )
-    stays = outgoing[rank]
-    return Schedule(
-        (_within(stays, owned), tuple(transposed(_within(stays, wanted)))) if _count(stays) else None,
-        sends,
-        [_arriving(exchange, rank, k, chunks, cut) for k in range(chunks)],
-        unpacks,
-    )
-
-
-def _arriving(exchange: Exchange, rank: int, k: int, chunks: int, cut: int) -> list[int]:
-    """Elements that a rank receives from each, in one chunk."""
-    wanted = exchange.wanted(rank)
-    pieces = (_meet(exchange.owned(p), wanted) for p in range(math.prod(exchange.mesh)))
-    return [0 if p == rank else _count(_chunk(piece, cut, chunks, k)) for p, piece in enumerate(pieces)]
-
-
-@lru_cache(maxsize=256)
-def _landings(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> tuple[list[list[int]], int]:
-    """Where in the receiver's buffer, in elements, each part that this rank pushes begins, by chunk and receiver; and
-    how many elements the buffer of any rank must take."""
-    chunks, cut, _ = _cutting(exchange, itemsize, pace)
-    ranks = range(math.prod(exchange.mesh))
-    arriving = [[_arriving(exchange, q, k, chunks, cut) for q in ranks] for k in range(chunks)]
-    return (
-        [[sum(of_rank[:rank]) for of_rank in of_chunk] for of_chunk in arriving],
-        max(sum(of_rank) for of_chunk in arriving for of_rank in of_chunk),
-    )
-
-
-def _join(a: Box, b: Box, where: str) -> Box | None:
-    """The box that two pieces are when one follows the other in a buffer, if they are one."""
-    differ = [d for d in range(len(a)) if a[d] != b[d]]
-    if len(differ) != 1 or a[differ[0]][1] != b[differ[0]][0]:
-        return None
-    order = _layout(where, range(len(a)))
-    outer = order[: order.index(differ[0])]
-    if any(a[d][1] - a[d][0] != 1 for d in outer):
-        return None
-    return tuple((x[0], y[1]) for x, y in zip(a, b, strict=True))
-
-
-def _plan(exchange: Exchange, rank: int, itemsize: int, device_type: str, path: str) -> Plan:
-    if path == "local":
-        return Plan(path)
-    ranks = math.prod(exchange.mesh)
-    key = (exchange, rank, itemsize, PACES[path, device_type])
-    if path == "direct":
-        sent = sum(_count(box) for q, box in _writes(*key) if q != rank)
-        return Plan(path, ranks, *_cut(exchange, *key[2:], len(exchange.shape) - 1), "pack", sent * itemsize)
-    s = _schedule(*key)
-    chunks, cut, where = _cutting(exchange, itemsize, key[3])
-    most = _landings(*key)[1] if path == "push" else s.send_count + s.receive_count
-    sent = sum(part.count for parts in s.sends for part in parts)
-    return Plan(path, ranks, chunks, cut, where, sent * itemsize, min(2, chunks) * most * itemsize)
-
-
 # ---- the paths ----
+
+ENGINE_ROW = 1024  # bytes: rows that the copy engine moves faster than the kernel, down to the shortest measured
 
 
 def _move(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
     torch.ops.tx.permute_into(source, target, order)
+
+
+def _place(buffer: Tensor, part: Part) -> Tensor:
+    return buffer[part.begin : part.begin + part.count].view(part.shape)
 
 
 def _orders(exchange: Exchange, where: str) -> tuple[Sequence[int], Sequence[int]]:
@@ -337,8 +64,8 @@ def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     """Chunk k + 1 is packed, and chunk k - 1 unpacked, while the backend moves chunk k on a stream or thread of its
     own. Bytes travel, whatever the dtype: backends take few of them."""
     key = (exchange, group.rank(), x.element_size(), PACES["all_to_all", x.device.type])
-    s = _schedule(*key)
-    packing, unpacking = _orders(exchange, _cutting(exchange, *key[2:])[2])
+    s = schedule(*key)
+    packing, unpacking = _orders(exchange, cutting(exchange, *key[2:])[2])
     itemsize = x.element_size()
     slots = min(2, len(s.sends))
     sending = x.new_empty(slots, s.send_count)
@@ -348,12 +75,12 @@ def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     def unpack(k: int) -> None:
         works[k].wait()
         for part in s.unpacks[k]:
-            _move(part.of(receiving[k % 2]), out[part.where], unpacking)
+            _move(_place(receiving[k % 2], part), out[part.where], unpacking)
 
     for k, parts in enumerate(s.sends):
         for part in parts:
             if part.count:
-                _move(x[part.where], part.of(sending[k % 2]), packing)
+                _move(x[part.where], _place(sending[k % 2], part), packing)
         send_counts, receive_counts = [part.count * itemsize for part in parts], [n * itemsize for n in s.receives[k]]
         works.append(
             dist.all_to_all_single(
@@ -489,8 +216,8 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     """
     rank, ranks = group.rank(), group.size()
     key = (exchange, rank, x.element_size(), PACES["push", "cuda"])
-    s, (landings, most) = _schedule(*key), _landings(*key)
-    packing, unpacking = _orders(exchange, _cutting(exchange, *key[2:])[2])
+    s, (begins, most) = schedule(*key), landings(*key)
+    packing, unpacking = _orders(exchange, cutting(exchange, *key[2:])[2])
     if group not in _stagings:
         _stagings[group] = _Staging(group, x.device)
     staging = _stagings[group]
@@ -511,7 +238,7 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
             for step in range(1, ranks):  # each rank begins with another, so that all links are busy
                 q = (rank + step) % ranks
                 if parts[q].count:
-                    to = staging.view(q, k % 2 * most + landings[k][q], parts[q].shape, x.dtype)
+                    to = staging.view(q, k % 2 * most + begins[k][q], parts[q].shape, x.dtype)
                     _send(x[parts[q].where], to, packing)
         if k == 0 and s.stays:
             _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
@@ -539,14 +266,14 @@ class _Output:
 
     def _shard(self, rank: int) -> Tensor:
         box = self._whole.wanted(rank)
-        return self.shared.buffers[rank][: _count(box)].view(transposed(_extents(box)))
+        return self.shared.buffers[rank][: volume(box)].view(transposed(extents(box)))
 
     def given(self) -> Tensor:
         """This rank's shard, for the caller: when no tensor has its storage any more, the output can be forgotten."""
         box, memory = self._whole.wanted(self._rank), self.shared.memory
         self.shared.memory, self.storage = None, StorageWeakRef(memory.untyped_storage())
         _outputs[memory.untyped_storage()._cdata] = self
-        return memory[: _count(box)].view(transposed(_extents(box)))
+        return memory[: volume(box)].view(transposed(extents(box)))
 
     def check(self, out: Tensor, exchange: Exchange, group: Any) -> None:
         """That `out` is this whole shard: the other ranks count on it."""
@@ -569,13 +296,13 @@ class _Output:
         if key not in self._parts:
             owned = exchange.owned(self._rank)
             self._parts[key] = sent, stays = [], []
-            for q, box in _writes(exchange, self._rank, self.shared.buffers[0].element_size(), pace):
+            for q, box in writes(exchange, self._rank, self.shared.buffers[0].element_size(), pace):
                 narrow = [
                     (d, begin - first, end - begin)
                     for d, ((begin, end), (first, last)) in enumerate(zip(box, owned, strict=True))
                     if (begin, end) != (first, last)
                 ]
-                where = tuple(transposed(_within(box, exchange.wanted(q))))
+                where = tuple(transposed(within(box, exchange.wanted(q))))
                 (stays if q == self._rank else sent).append((narrow, self._shard(q)[where]))
         return self._parts[key]
 
@@ -666,7 +393,7 @@ NUMBERS = "SymInt[] shape, int[] mesh, int[] source, int[] target, str group"
 
 def _local_shape(shape: Sequence[int], mesh: Any, source: Any, target: Any, group: str) -> list[int]:
     exchange = Exchange(tuple(shape), tuple(mesh), tuple(source), tuple(target))
-    return transposed(_extents(exchange.wanted(dist.distributed_c10d._resolve_process_group(group).rank())))
+    return transposed(extents(exchange.wanted(dist.distributed_c10d._resolve_process_group(group).rank())))
 
 
 def _run(x: Tensor, out: Tensor, numbers: Sequence[Any]) -> None:
@@ -763,7 +490,7 @@ def _of_shard(x: Tensor, group: Any, shape: Sequence[int] | None, placements: Se
         f"placements of a shard's transpose must be one Shard, got {placements}. Pass a DTensor for anything else.",
     )
     exchange = Exchange(tuple(shape), (ranks,), (rank - 2,), target)  # type: ignore[arg-type]
-    mine = _extents(exchange.owned(group.rank())) if len(shape) == rank else None
+    mine = extents(exchange.owned(group.rank())) if len(shape) == rank else None
     _check(
         mine == tuple(x.shape),
         f"of shape {tuple(shape)}, rank {group.rank()} of {ranks} holds {mine} (rows are cut as torch.chunk cuts), "
@@ -995,9 +722,9 @@ def empty(
         device = torch.device("cuda", torch.cuda.current_device())
     exchange = Exchange(tuple(transposed(shape)), (group.size(),), (0,), target)  # type: ignore[arg-type]
     _forget()
-    count = _count(exchange.wanted(0))
+    count = volume(exchange.wanted(0))
     if count == 0 or _path(group, device) != "push":
-        return torch.empty(transposed(_extents(exchange.wanted(group.rank()))), dtype=dtype, device=device)
+        return torch.empty(transposed(extents(exchange.wanted(group.rank()))), dtype=dtype, device=device)
     return _Output(_Shared(count, dtype, device, group), exchange, group.rank()).given()
 
 
@@ -1024,4 +751,4 @@ def explain(
         group, exchange = found
     output = _output(out.to_local() if _dtensor(out) else out)  # type: ignore[union-attr]
     path = "direct" if output and math.prod(exchange.shape) else _path(group, x.device)
-    return _plan(exchange, group.rank(), x.element_size(), x.device.type, path)
+    return plan_of(exchange, group.rank(), x.element_size(), x.device.type, path)
