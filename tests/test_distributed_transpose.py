@@ -261,6 +261,7 @@ def refusals(device: str, mesh: Any) -> None:
     wide = torch.zeros(4, 3 * world, device=device)
     local = torch.zeros(td.transpose(mine).shape, device=device)
     sharded = dtensor(torch.zeros(3 * world, 4, device=device), mesh, [Shard(0)])
+    turned = dtensor(torch.zeros(4, 3 * world, device=device), mesh, [Shard(0)])
     for call, message in [
         (lambda: td.transpose(torch.zeros(3, device=device)), "the last two dims are swapped, but x has 1"),
         (lambda: td.transpose(mine.to_sparse()), "takes dense, strided tensors"),
@@ -273,6 +274,13 @@ def refusals(device: str, mesh: Any) -> None:
         (lambda: td.transpose(sharded, out=local), "out must be what x is"),
         (lambda: td.transpose(sharded, out=sharded), "out must have shape"),
         (lambda: td.transpose(mine.clone().requires_grad_(), out=local), "automatic differentiation"),
+        (lambda: td.transpose(sharded, placements=[Shard(1)], out=turned), "Leave placements out"),
+        (
+            lambda: td.transpose(mine, out=mine.view(4, 3)),
+            "out must not share" if world == 1 else "out must have shape",
+        ),
+        (lambda: td.empty((3,), device=device), "of two dims or more"),
+        (lambda: td.empty((3, 4), device=device, placements=[Shard(0), Shard(1)]), "must be one Shard"),
     ]:
         try:
             call()
@@ -587,6 +595,12 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
         for rank, out in enumerate(outs):
             wanted = full[tuple(slice(*side) for side in exchange.wanted(rank))].mT
             assert same_bytes(out, wanted), (exchange, rank)
+
+
+def test_no_default_group() -> None:
+    for call in (lambda: td.transpose(torch.zeros(2, 2)), lambda: td.empty((2, 2))):
+        with pytest.raises(ValueError, match="no default group"):
+            call()
 
 
 def test_a_plan_prints() -> None:

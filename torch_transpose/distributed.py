@@ -1,10 +1,11 @@
 """Transposes of tensors that are sharded over ranks: the ways in which pieces travel, and what users call.
 
-Which pieces, and in what chunks, :mod:`torch_transpose._exchange` says. Three paths. ``direct``: each rank transposes its pieces straight into the others' results, which must then lie in
-symmetric memory, see :func:`empty`. Ordinary results cannot: they outlive the call, each rank frees its own when it
-likes, and so a pool of shared memory would need an agreement of all ranks before every call. ``push``: each rank writes
-its pieces into the others' buffers in symmetric memory, where they are transposed into ordinary results. And
-``all_to_all``, torch's collective (NCCL, Gloo). All are torch's; nothing here talks to a wire.
+Which pieces, and in what chunks, ``_exchange.py`` says. Three paths. ``direct``: each rank transposes its pieces
+straight into the others' results, which must then lie in symmetric memory, see :func:`empty`. Ordinary results cannot:
+they outlive the call, each rank frees its own when it likes, and so a pool of shared memory would need an agreement of
+all ranks before every call. ``push``: each rank writes its pieces into the others' buffers in symmetric memory, where
+they are transposed into ordinary results. And ``all_to_all``, torch's collective (NCCL, Gloo). All are torch's; nothing
+here talks to a wire.
 """
 
 import itertools
@@ -277,17 +278,19 @@ class _Output:
 
     def check(self, out: Tensor, exchange: Exchange, group: Any) -> None:
         """That `out` is this whole shard: the other ranks count on it."""
-        whole = (self._whole.shape, self._whole.mesh, self._whole.target)
-        _check(
-            (exchange.shape, exchange.mesh, exchange.target) == whole
+        whole = self._whole
+        if (
+            (exchange.shape, exchange.mesh, exchange.target) == (whole.shape, whole.mesh, whole.target)
             and self.shared.group_name == group.group_name
             and out.dtype == self.shared.buffers[0].dtype
             and out.storage_offset() == 0
-            and out.is_contiguous(),
-            f"out lies in memory that empty() shared for a result of shape {tuple(transposed(self._whole.shape))}, "
-            f"{self.shared.buffers[0].dtype}, cut along dim {self._whole.target[0]} among {self._whole.mesh[0]} ranks; "
-            "it must be that tensor as it was given, for such a result and with its group. Pass an ordinary tensor "
-            "otherwise.",
+            and out.is_contiguous()
+        ):
+            return
+        raise _refused(
+            f"out lies in memory that empty() shared for a result of shape {tuple(transposed(whole.shape))}, "
+            f"{self.shared.buffers[0].dtype}, cut along dim {whole.target[0]} among {whole.mesh[0]} ranks; it must be "
+            "that tensor as it was given, for such a result and with its group. Pass an ordinary tensor otherwise."
         )
 
     def parts(self, exchange: Exchange, pace: Pace) -> tuple[list[_Write], list[_Write]]:
@@ -460,9 +463,14 @@ def _dtensor(x: Tensor) -> bool:
     return module is not None and isinstance(x, module.DTensor)
 
 
-def _check(rule: bool, message: str) -> None:
-    if not rule:
-        raise ValueError(f"torch_transpose.distributed: {message}")
+def _refused(message: str) -> ValueError:
+    return ValueError(f"torch_transpose.distributed: {message}")
+
+
+def _default_group(whose: str) -> Any:
+    if not dist.is_initialized():
+        raise _refused(f"{whose}, but there is no default group. Call torch.distributed.init_process_group first.")
+    return dist.group.WORLD
 
 
 def _shard_dims(placements: Sequence[Any], rank: int) -> tuple[int, ...] | None:
@@ -477,25 +485,22 @@ def _shard_dims(placements: Sequence[Any], rank: int) -> tuple[int, ...] | None:
 def _of_shard(x: Tensor, group: Any, shape: Sequence[int] | None, placements: Sequence[Any] | None) -> tuple[Any, Any]:
     """(group, exchange) of a shard of rows."""
     rank = x.dim()
-    if group is None:
-        _check(dist.is_initialized(), "a plain tensor is a shard among a group's ranks, but there is no default group. "
-               "Call torch.distributed.init_process_group, or pass a DTensor.")  # fmt: skip
-        group = dist.group.WORLD
+    group = group or _default_group("a plain tensor is a shard among a group's ranks")
     ranks = group.size()
     if shape is None:
         shape = [x.shape[d] * (ranks if d == rank - 2 else 1) for d in range(rank)]
     target = (rank - 2,) if placements is None else _shard_dims(placements, rank)
-    _check(
-        target is not None and len(target) == 1,
-        f"placements of a shard's transpose must be one Shard, got {placements}. Pass a DTensor for anything else.",
-    )
-    exchange = Exchange(tuple(shape), (ranks,), (rank - 2,), target)  # type: ignore[arg-type]
+    if target is None or len(target) != 1:
+        raise _refused(
+            f"placements of a shard's transpose must be one Shard, got {placements}. Pass a DTensor for anything else."
+        )
+    exchange = Exchange(tuple(shape), (ranks,), (rank - 2,), target)
     mine = extents(exchange.owned(group.rank())) if len(shape) == rank else None
-    _check(
-        mine == tuple(x.shape),
-        f"of shape {tuple(shape)}, rank {group.rank()} of {ranks} holds {mine} (rows are cut as torch.chunk cuts), "
-        f"but its shard is {tuple(x.shape)}. Pass shape=, the whole tensor's, where shards differ in size.",
-    )
+    if mine != x.shape:
+        raise _refused(
+            f"of shape {tuple(shape)}, rank {group.rank()} of {ranks} holds {mine} (rows are cut as torch.chunk cuts), "
+            f"but its shard is {tuple(x.shape)}. Pass shape=, the whole tensor's, where shards differ in size."
+        )
     return group, exchange
 
 
@@ -551,20 +556,20 @@ def _shard_dims_or_none(placements: Sequence[Any], rank: int) -> list[int | None
 def _checked(x: Tensor, group: Any, shape: Sequence[int] | None, placements: Sequence[Any] | None, out: Any) -> Any:
     """The placements of the result, once the arguments have been found good."""
     sharded = _dtensor(x)
-    _check(x.dim() >= 2, f"the last two dims are swapped, but x has {x.dim()}.")
-    _check(
-        x.layout == torch.strided and not x.is_quantized and not x.is_nested,
-        f"takes dense, strided tensors, got layout {x.layout}. Convert it first (to_dense, int_repr).",
-    )
-    if sharded:
-        _check(group is None and shape is None, "a DTensor has its own mesh and shape. Leave group and shape out.")
+    if x.dim() < 2:
+        raise _refused(f"the last two dims are swapped, but x has {x.dim()}.")
+    if x.layout != torch.strided or x.is_quantized or x.is_nested:
+        raise _refused(f"takes dense, strided tensors, got layout {x.layout}. Convert it first (to_dense, int_repr).")
+    if sharded and not (group is None and shape is None):
+        raise _refused("a DTensor has its own mesh and shape. Leave group and shape out.")
     if out is None:
         return placements if placements is not None or not sharded else x.placements
-    _check(
-        _dtensor(out) == sharded and out.dtype == x.dtype and out.device == x.device,
-        f"out must be what x is, {'a DTensor' if sharded else 'a tensor'} of {x.dtype} on {x.device}; got "
-        f"{'a DTensor' if _dtensor(out) else 'a tensor'} of {out.dtype} on {out.device}.",
-    )
+    if _dtensor(out) != sharded or out.dtype != x.dtype or out.device != x.device:
+        kinds = ["a DTensor" if _dtensor(t) else "a tensor" for t in (x, out)]
+        raise _refused(
+            f"out must be what x is, {kinds[0]} of {x.dtype} on {x.device}; got {kinds[1]} of {out.dtype} on "
+            f"{out.device}."
+        )
     if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
         raise RuntimeError(
             "torch_transpose.distributed.transpose: functions with out=... arguments don't support automatic "
@@ -572,29 +577,29 @@ def _checked(x: Tensor, group: Any, shape: Sequence[int] | None, placements: Seq
         )
     if not sharded:
         return placements
-    _check(
-        out.device_mesh == x.device_mesh and list(out.shape) == transposed(x.shape),
-        f"out must have shape {transposed(x.shape)} on x's mesh; got {list(out.shape)} on {out.device_mesh}.",
-    )
-    _check(
-        placements is None or tuple(placements) == out.placements,
-        f"out is placed as {out.placements}, and placements say {placements}. Leave placements out.",
-    )
+    if out.device_mesh != x.device_mesh or list(out.shape) != transposed(x.shape):
+        raise _refused(
+            f"out must have shape {transposed(x.shape)} on x's mesh; got {list(out.shape)} on {out.device_mesh}."
+        )
+    if placements is not None and tuple(placements) != out.placements:
+        raise _refused(f"out is placed as {out.placements}, and placements say {placements}. Leave placements out.")
     return out.placements
 
 
 def _check_out(x: Tensor, out: Tensor, shape: Sequence[int]) -> None:
     """A local out must take the result and nothing else."""
-    _check(list(out.shape) == list(shape), f"out must have shape {list(shape)} on this rank, got {list(out.shape)}.")
+    if list(out.shape) != list(shape):
+        raise _refused(f"out must have shape {list(shape)} on this rank, got {list(out.shape)}.")
     if out.numel() == 0:
         return
     steps = sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1)
     reach = 0
     for step, size in steps:
-        _check(step > reach, f"out must not overlap itself, got strides {out.stride()}. Pass one of distinct elements.")
+        if step <= reach:
+            raise _refused(f"out must not overlap itself, got strides {out.stride()}. Pass one of distinct elements.")
         reach += step * (size - 1)
-    same = out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-    _check(not same, "out must not share x's memory. Give it memory of its own.")
+    if out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
+        raise _refused("out must not share x's memory. Give it memory of its own.")
 
 
 def transpose(
@@ -709,18 +714,17 @@ def empty(
         ValueError: fewer than two dims, or other placements.
     """
     rank = len(shape)
-    _check(rank >= 2, f"empty takes the shape of a transpose, of two dims or more, got {tuple(shape)}.")
-    if group is None:
-        _check(dist.is_initialized(), "empty shares memory among a group's ranks, but there is no default group. Call "
-               "torch.distributed.init_process_group first.")  # fmt: skip
-        group = dist.group.WORLD
+    if rank < 2:
+        raise _refused(f"empty takes the shape of a transpose, of two dims or more, got {tuple(shape)}.")
+    group = group or _default_group("empty shares memory among a group's ranks")
     target = (rank - 2,) if placements is None else _shard_dims(placements, rank)
-    _check(target is not None and len(target) == 1, f"placements of empty must be one Shard, got {placements}.")
+    if target is None or len(target) != 1:
+        raise _refused(f"placements of empty must be one Shard, got {placements}.")
     device = torch.get_default_device() if device is None else torch.device(device)
     dtype = dtype or torch.get_default_dtype()
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    exchange = Exchange(tuple(transposed(shape)), (group.size(),), (0,), target)  # type: ignore[arg-type]
+    exchange = Exchange(tuple(transposed(shape)), (group.size(),), (0,), target)
     _forget()
     count = volume(exchange.wanted(0))
     if count == 0 or _path(group, device) != "push":
