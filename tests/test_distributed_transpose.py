@@ -250,6 +250,18 @@ def compiled(device: str, mesh: Any) -> None:
     assert torch.equal(loss, step(mine)) and torch.equal(mine.grad, torch.full_like(mine, 2.0))
     x = dtensor(full, mesh, [Shard(0)])
     expect(torch.compile(td.transpose, backend="aot_eager")(x), full.mT, [Shard(0)], "compiled DTensor")
+    mine, out = mine.detach(), torch.zeros_like(shard(full.mT, mesh, [Shard(0)]))
+
+    def step_into(x: Tensor, out: Tensor) -> Tensor:
+        return td.transpose(x * 2, shape=(12, 16), out=out) + 1
+
+    into = torch.compile(step_into, fullgraph=True, backend="aot_eager")
+    version = out._version
+    assert torch.equal(into(mine, out), out + 1) and same_bytes(out, shard(full.mT * 2, mesh, [Shard(0)]))
+    assert out._version > version, "autograd knows that out has changed"
+    numbers = ((12, 16), (dist.get_world_size(),), (0,), (0,), dist.group.WORLD.group_name)
+    torch.library.opcheck(torch.ops.tx.exchange.default, (mine.requires_grad_(), *numbers))
+    torch.library.opcheck(torch.ops.tx.exchange_into.default, (mine.detach(), out, *numbers))
 
 
 def refusals(device: str, mesh: Any) -> None:
