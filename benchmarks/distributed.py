@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
-import json
 import os
 import re
 import statistics
@@ -30,8 +29,9 @@ from torch.distributed.tensor import DTensor, Shard
 
 import torch_transpose.distributed as td
 
-from .machine import describe_machine
-from .results import RESULTS, quartile_range, round_to
+from . import results
+from .machine import Machine, describe_machine
+from .results import quartile_range, round_to
 
 PREFIX = "distributed-"
 SLEEP_CYCLES = 4_000_000  # about 2 ms, in which the host queues a whole call
@@ -60,18 +60,10 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, kw_only=True)
+class Result(Machine):
     """What one provider did on one case with so many ranks; a line of a results file."""
 
-    machine: str
-    hardware: str
-    device: str
-    torch: str
-    cuda: str | None
-    commit: str
-    date: str
-    command: str
     ranks: int
     backend: str
     scaling: str
@@ -87,6 +79,11 @@ class Result:
     of_all_to_all: float | None = None  # its time over that of the bare all-to-all in the same run
     extra_bytes: int | None = None  # most memory beside the input and the result, on the rank that took most
     plan: str = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a rerun replaces: a case with so many ranks, whatever its providers."""
+        return (self.device, self.ranks, self.scaling, tuple(self.shape), self.dtype)
 
 
 def hashed(index: Tensor, dtype: torch.dtype) -> Tensor:
@@ -162,15 +159,11 @@ class Bench:
 
     def tx_all_to_all(self) -> Tensor:
         """The third path, where ``tx`` pushes."""
-        reachable = td._reachable.get(dist.group.WORLD)
         td._reachable[dist.group.WORLD] = False
         try:
             return td.transpose(self.x)
         finally:
-            if reachable is None:
-                del td._reachable[dist.group.WORLD]
-            else:
-                td._reachable[dist.group.WORLD] = reachable
+            td._reachable[dist.group.WORLD] = True
 
     def providers(self) -> dict[str, Callable[[], Tensor]]:
         chosen = [self.all_to_all, self.copy, self.dtensor, self.dtensor_after, self.tx]
@@ -261,7 +254,7 @@ def resident(name: str) -> int:
 def run(case: Case, device: torch.device, about: dict[str, object], repeats: int) -> list[Result]:
     """Measure every provider on one case."""
     bench = Bench(case, device)
-    results, samplers = {}, {}
+    found, samplers = {}, {}
     for name, call in bench.providers().items():
         same = dict(
             about, scaling=case.scaling, shape=[bench.rows, bench.cols], dtype=str(case.dtype)[6:], provider=name
@@ -270,9 +263,9 @@ def run(case: Case, device: torch.device, about: dict[str, object], repeats: int
         wrong = bench.wrong(name, call())
         out = bench.shared if name == "tx_direct" else None
         plan = str(td.explain(bench.x, out=out)) if name in ("tx", "tx_direct") else ""
-        results[name] = Result(**same, status="wrong" if wrong else "ok", reason=wrong, plan=plan)  # type: ignore[arg-type]
+        found[name] = Result(**same, status="wrong" if wrong else "ok", reason=wrong, plan=plan)  # type: ignore[arg-type]
         if not wrong:
-            results[name] = dataclasses.replace(results[name], extra_bytes=bench.extra_bytes(call))
+            found[name] = dataclasses.replace(found[name], extra_bytes=bench.extra_bytes(call))
             samplers[name] = bench.sampler(call)
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in samplers}
     names = list(samplers)
@@ -281,38 +274,25 @@ def run(case: Case, device: torch.device, about: dict[str, object], repeats: int
             sample = samplers[name]()
             if i >= 0:
                 samples[name].append(sample)
-    for name, found in samples.items():
-        times = [everyone(s[0], max) for s in found]
-        results[name] = dataclasses.replace(
-            results[name],
+    for name, taken in samples.items():
+        times = [everyone(s[0], max) for s in taken]
+        found[name] = dataclasses.replace(
+            found[name],
             median_s=round_to(statistics.median(times)),
             iqr_s=round_to(quartile_range(times), 3),
             repeats=len(times),
-            host_s=round_to(statistics.median(s[1] for s in found), 3) if device.type == "cuda" else None,
+            host_s=round_to(statistics.median(s[1] for s in taken), 3) if device.type == "cuda" else None,
         )
-    base = results[BASELINE].median_s
+    base = found[BASELINE].median_s
     return [
         dataclasses.replace(r, of_all_to_all=round_to(r.median_s / base, 4)) if r.median_s and base else r
-        for r in results.values()
+        for r in found.values()
     ]
 
 
-def load(folder: Path = RESULTS) -> list[Result]:
+def load(folder: Path = results.RESULTS) -> list[Result]:
     paths = sorted(folder.glob(f"{PREFIX}*.jsonl"))
-    return [Result(**json.loads(line)) for path in paths for line in path.read_text().splitlines()]
-
-
-def save(path: Path, new: Sequence[Result]) -> None:
-    """Merge into a file: a case with as many ranks is replaced whole."""
-
-    def key(r: Result) -> tuple[object, ...]:
-        return (r.device, r.ranks, r.scaling, tuple(r.shape), r.dtype)
-
-    fresh = {key(r) for r in new}
-    old = [Result(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-    kept = [r for r in old if key(r) not in fresh]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in [*kept, *new]))
+    return [result for path in paths for result in results.load(path, Result)]
 
 
 def main() -> int:
@@ -333,9 +313,7 @@ def main() -> int:
         ranks, rank = dist.get_world_size(), dist.get_rank()
         command = f"torchrun --nproc-per-node {ranks} -m benchmarks.distributed --device {device.type}"
         machine = describe_machine(device.type, command)
-        fields = {f.name for f in dataclasses.fields(Result)}
-        about = {name: value for name, value in vars(machine).items() if name in fields}
-        about |= {"ranks": ranks, "backend": dist.get_backend()}
+        about = vars(machine) | {"ranks": ranks, "backend": dist.get_backend()}
         cases = CASES[device.type]
         if options.size:
             cases = [Case("strong", options.size, options.size, torch.float32)]
@@ -356,7 +334,8 @@ def main() -> int:
                         flush=True,
                     )
         if rank == 0:
-            save(options.json or RESULTS / f"{PREFIX}{machine.machine}.jsonl", measured)
+            path = options.json or results.RESULTS / f"{PREFIX}{machine.machine}.jsonl"
+            results.save(path, results.merge(results.load(path, Result) if path.exists() else [], measured))
         return int(any(r.provider.startswith("tx") and r.status != "ok" for r in measured))
     finally:
         dist.destroy_process_group()

@@ -30,11 +30,11 @@ class Machine:
     torch: str
     cuda: str | None
     commit: str
-    threads: int
-    load: float  # the system's load average when the run began: 0 on a machine that does nothing else
-    driver: str  # the GPU's; "" on a CPU
     date: str  # of the run, UTC
     command: str  # what measured this, without its paths
+    threads: int = 0  # 0 in records that do not say
+    load: float = 0.0  # the system's load average when the run began: 0 on a machine that does nothing else
+    driver: str = ""  # the GPU's; "" on a CPU
 
 
 def cpu_name() -> str:

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -17,7 +18,7 @@ CEILINGS = ("copy", "tx_copy")
 CALL_CEILINGS = ("clone",)
 CALL_SUITE = "small-call"  # what a call costs, in microseconds; all other suites are bandwidths
 
-Key = tuple[str, str, str, str]
+Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,14 @@ def with_ceiling(records: Sequence[Record], names: Sequence[str]) -> list[Record
     return [dataclasses.replace(r, of_copy=round_to(r.gbps / ceiling, 4) if r.gbps else None) for r in records]
 
 
-def load(path: Path) -> list[Record]:
-    """The records of a file, in its order; a line that is no record is an error that names it."""
-    fields = {f.name for f in dataclasses.fields(Record)}
+def load(path: Path, kind: type = Record) -> list[Any]:
+    """The records of a file, in its order; a line that is no record of this kind is an error that names it."""
+    fields = {f.name for f in dataclasses.fields(kind)}
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             values = json.loads(line)
-            records.append(Record(**{name: value for name, value in values.items() if name in fields}))
+            records.append(kind(**{name: value for name, value in values.items() if name in fields}))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path}, line {number}: every line must be one benchmark record in JSON; {error}; "
@@ -112,15 +113,15 @@ def load_scaling(folder: Path = RESULTS) -> list[Record]:
     return [record for path in sorted(folder.glob("scaling-*.jsonl")) for record in load(path)]
 
 
-def merge(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
+def merge(old: Iterable[Any], new: Iterable[Any]) -> list[Any]:
     """`old` with each case that `new` measured replaced whole, in place; cases that only `new` has come last.
 
     A case is replaced with all its providers, so that a ratio is never taken between two runs.
     """
-    fresh: dict[Key, list[Record]] = {}
+    fresh: dict[Key, list[Any]] = {}
     for record in new:
         fresh.setdefault(record.key, []).append(record)
-    merged: list[Record] = []
+    merged: list[Any] = []
     placed: set[Key] = set()
     for record in old:
         if record.key not in fresh:
@@ -134,7 +135,7 @@ def merge(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
     return merged
 
 
-def save(path: Path, records: Iterable[Record]) -> None:
+def save(path: Path, records: Iterable[Any]) -> None:
     """Write a whole file or nothing: an interruption never leaves half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")

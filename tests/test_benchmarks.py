@@ -22,7 +22,18 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are no installed package
 
 from benchmarks import __main__ as program  # noqa: E402
-from benchmarks import machine, measure, peers, precompile, providers, results, rows, selection, terminal  # noqa: E402
+from benchmarks import (  # noqa: E402
+    distributed,
+    machine,
+    measure,
+    peers,
+    precompile,
+    providers,
+    results,
+    rows,
+    selection,
+    terminal,
+)
 from benchmarks.measure import Effort  # noqa: E402
 from benchmarks.providers import PROVIDERS, Provider, Workload, swapped  # noqa: E402
 from benchmarks.rows import Table  # noqa: E402
@@ -831,3 +842,17 @@ def test_list_measures_nothing(tiny: None, tmp_path: Path, capsys: pytest.Captur
     assert run("cpu", path, "--list") == 0
     assert "nd         3x4x5 -> 2,0,1 float32" in capsys.readouterr().out.splitlines()
     assert not path.exists()
+
+
+def test_the_sharded_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On one rank: every provider's bytes are right, and a second run replaces the first one's results."""
+    path = tmp_path / "distributed-here.jsonl"
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    for size, count in ((64, 5), (64, 5), (128, 10)):
+        monkeypatch.setattr(sys, "argv", ["", "--device=cpu", f"--size={size}", "--repeats=2", f"--json={path}"])
+        assert distributed.main() == 0
+        found = distributed.load(tmp_path)
+        assert [r.status for r in found] == ["ok"] * count
+        assert {tuple(r.shape) for r in found} <= {(64, 64), (128, 128)}
+        assert all(r.of_all_to_all and r.repeats == 2 and r.threads for r in found)

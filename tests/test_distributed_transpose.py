@@ -609,6 +609,29 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
             assert same_bytes(out, wanted), (exchange, rank)
 
 
+def test_direct_writes_every_element_once(rng: random.Random) -> None:
+    """On every rank the parts that it writes are its shard, each where the receiver wants it; what stays is last."""
+    for _ in range(200):
+        mesh = rng.choice([(2,), (3, 2), (2, 2, 2), (7,), (1, 4)])
+        shape = tuple(rng.choice([0, 1, 2, 5, 17, 40, 130]) for _ in range(rng.choice([2, 2, 3])))
+        source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
+        exchange, pace = ex.Exchange(shape, mesh, source, target), ex.Pace(rng.choice([1, 2, 3, 8]), 0)
+        for rank in range(math.prod(mesh)):
+            written = torch.zeros(shape, dtype=torch.int32)
+            parts = ex.writes(exchange, rank, 4, pace)
+            for q, box in parts:
+                wanted = exchange.wanted(q)
+                assert all(begin <= b < e <= end for (b, e), (begin, end) in zip(box, wanted, strict=True))
+                written[tuple(slice(*side) for side in box)] += 1
+            owned = written[tuple(slice(*side) for side in exchange.owned(rank))]
+            assert bool((owned == 1).all()) and owned.sum() == written.sum(), (exchange, rank)
+            receivers = [q for q, _ in parts]
+            assert rank not in receivers[:-1] and max(map(receivers.count, receivers), default=0) <= pace.chunks
+    large = ex.Exchange((8192, 8192), (4,), (0,), (0,))
+    rows = [box[1] for q, box in ex.writes(large, 1, 4, ex.Pace(8, 0)) if q == 2]
+    assert rows == [(first, first + 256) for first in range(4096, 6144, 256)]  # whole rows of the receiver's output
+
+
 def test_no_default_group() -> None:
     for call in (lambda: td.transpose(torch.zeros(2, 2)), lambda: td.empty((2, 2))):
         with pytest.raises(ValueError, match="no default group"):
