@@ -137,9 +137,8 @@ def direct(device: str, mesh: Any) -> None:
             )
             moved = (ex.transposed(range(len(shape)))[old]) != new and full.numel() > 0
             if moved and shared:
-                plan, pace, rows = td.explain(x, out=out), ex.PACES["direct", "cuda"], full.mT.shape[new]
-                chunks = pace.chunks if full.nbytes // rows * -(-rows // world) >= pace.least_bytes else 1
-                assert (plan.path, plan.buffer_bytes, plan.chunks) == ("direct", 0, chunks), plan
+                plan = td.explain(x, out=out)
+                assert (plan.path, plan.buffer_bytes) == ("direct", 0), plan
             for _ in range(2):
                 local.fill_(1)  # and only then may another rank write
                 assert td.transpose(x, out=out) is out
@@ -405,7 +404,9 @@ def gpu_only(device: str, mesh: Any) -> None:
     td.release()
     assert same_bytes(td.transpose(mine, shape=full.shape), result)
     shared = td.empty((512, 256), dtype=torch.int32, device=device)
-    if td.explain(mine, shape=full.shape, out=shared).path == "direct":
+    plan = td.explain(mine, shape=full.shape, out=shared)
+    if plan.path == "direct":
+        assert (plan.chunks > 1) == (ex.DIRECT_CHUNK < 1 << 20), plan
         graph = torch.cuda.CUDAGraph()
         td.transpose(static, shape=full.shape, out=shared)
         torch.cuda.synchronize()
@@ -458,6 +459,7 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
         for least in (None, 256):  # bytes that are cut into chunks: many cases here are
             for key, pace in ex.PACES.items():
                 ex.PACES[key] = pace._replace(least_bytes=least or pace.least_bytes)
+            ex.DIRECT_CHUNK = 16 << 10 if least else ex.DIRECT_CHUNK
             for name in checks:
                 if least and name not in ("values", "shards", *(("direct", "gpu_only") if device == "cuda" else ())):
                     continue
@@ -581,6 +583,7 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
     """Meshes of up to three dims that cut any dims into any, as threads: more ranks than processes could be."""
     for key in ex.PACES:
         monkeypatch.setitem(ex.PACES, key, ex.Pace(rng.choice([2, 4, 9]), 512))
+    monkeypatch.setattr(ex, "DIRECT_CHUNK", 100)
     monkeypatch.setattr(torch.cuda, "current_stream", MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", MagicMock())
     for _ in range(30):
@@ -615,10 +618,11 @@ def test_direct_writes_every_element_once(rng: random.Random) -> None:
         mesh = rng.choice([(2,), (3, 2), (2, 2, 2), (7,), (1, 4)])
         shape = tuple(rng.choice([0, 1, 2, 5, 17, 40, 130]) for _ in range(rng.choice([2, 2, 3])))
         source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
-        exchange, pace = ex.Exchange(shape, mesh, source, target), ex.Pace(rng.choice([1, 2, 3, 8]), 0)
+        exchange, chunk_bytes = ex.Exchange(shape, mesh, source, target), rng.choice([16, 100, 3000, 1 << 20])
+        chunks = ex.direct_cutting(exchange, 4, chunk_bytes)[0]
         for rank in range(math.prod(mesh)):
             written = torch.zeros(shape, dtype=torch.int32)
-            parts = ex.writes(exchange, rank, 4, pace)
+            parts = ex.writes(exchange, rank, 4, chunk_bytes)
             for q, box in parts:
                 wanted = exchange.wanted(q)
                 assert all(begin <= b < e <= end for (b, e), (begin, end) in zip(box, wanted, strict=True))
@@ -626,9 +630,9 @@ def test_direct_writes_every_element_once(rng: random.Random) -> None:
             owned = written[tuple(slice(*side) for side in exchange.owned(rank))]
             assert bool((owned == 1).all()) and owned.sum() == written.sum(), (exchange, rank)
             receivers = [q for q, _ in parts]
-            assert rank not in receivers[:-1] and max(map(receivers.count, receivers), default=0) <= pace.chunks
+            assert rank not in receivers[:-1] and max(map(receivers.count, receivers), default=0) <= chunks
     large = ex.Exchange((8192, 8192), (4,), (0,), (0,))
-    rows = [box[1] for q, box in ex.writes(large, 1, 4, ex.Pace(8, 0)) if q == 2]
+    rows = [box[1] for q, box in ex.writes(large, 1, 4, 2 << 20) if q == 2]
     assert rows == [(first, first + 256) for first in range(4096, 6144, 256)]  # whole rows of the receiver's output
 
 
@@ -640,7 +644,7 @@ def test_no_default_group() -> None:
 
 def test_a_plan_prints() -> None:
     exchange = ex.Exchange((32768, 32768), (4,), (0,), (0,))
-    for path, chunks, buffers in [("direct", 8, 0), ("push", 4, 3 / 8), ("all_to_all", 8, 3 / 8)]:
+    for path, chunks, buffers in [("direct", 4, 0), ("push", 4, 3 / 8), ("all_to_all", 8, 3 / 8)]:
         plan = ex.plan_of(exchange, 1, 4, "cuda", path)
         assert (plan.path, plan.ranks, plan.chunks) == (path, 4, chunks)
         assert plan.sent_bytes == 3 * 32768**2 * 4 // 16

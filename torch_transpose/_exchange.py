@@ -24,7 +24,6 @@ class Pace(NamedTuple):
 
 # By path and device; in brackets the time over that of a bare all-to-all (4 H200s, float32 32768^2 and 8192^2).
 PACES = {
-    ("direct", "cuda"): Pace(8, 128 << 20),
     # 1 chunk 1.098, 4 1.038, 8 1.074; of 64 MiB a rank, 1 chunk 1.038, 2 1.117.
     ("push", "cuda"): Pace(4, 128 << 20),
     # 1 chunk 1.614, 4 1.483, 8 1.500 with half the buffers of 4; of 64 MiB a rank, 1 chunk 1.472, 2 1.491.
@@ -32,6 +31,10 @@ PACES = {
     # As many as keep buffers at half a shard; other numbers have not been measured.
     ("all_to_all", "cpu"): Pace(8, 16 << 20),
 }
+# Of a piece, a chunk of the direct path has at least so many. What a chunk costs, and what hides behind its end, depend
+# on its size alone. 256 MiB to the other of 2 H200s (float32 16384^2), time over a bare all-to-all's: 1 chunk 0.943, 2
+# 0.933, 4 0.919, 8 0.928, 16 0.963, 32 1.046; in a CUDA graph 0.943, 0.934, 0.915, 0.898, 0.923, 0.976.
+DIRECT_CHUNK = 64 << 20
 WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
 
 
@@ -73,7 +76,7 @@ class Plan:
             their buffers), ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then
             DTensor's own).
         ranks: that take part in the exchange.
-        chunks: into which every piece is cut that is sent.
+        chunks: into which each piece is cut, except by the direct path what stays on this rank.
         cut: the input's dim along which it is.
         transposed: whether elements change their order while a chunk is packed (or written, by the direct path) or
             while it is unpacked.
@@ -163,35 +166,41 @@ def within(box: Box, shard: Box) -> Slices:
     return tuple(slice(b - first, e - first) for (b, e), (first, _) in zip(box, shard, strict=True))
 
 
-def _cut(exchange: Exchange, itemsize: int, pace: Pace, first: int) -> tuple[int, int]:
-    """(chunks, the dim that is cut: the first choice, or the longest where that is short): the same on every rank.
+@lru_cache(maxsize=256)
+def _largest(exchange: Exchange) -> tuple[int, ...]:
+    """Extents of the piece that rank 0 keeps: with torch.chunk nobody has more than rank 0, and no piece is larger."""
+    return extents(meet(exchange.owned(0), exchange.wanted(0)))
 
-    With torch.chunk nobody has more than rank 0, and no piece is larger than the one that rank 0 keeps.
-    """
-    nbytes = volume(exchange.wanted(0)) * itemsize
-    chunks = pace.chunks if nbytes >= pace.least_bytes else 1
-    piece = extents(meet(exchange.owned(0), exchange.wanted(0)))
-    if piece[first] < 32 * chunks:
-        first = max(range(len(piece)), key=lambda d: piece[d])
-    return chunks, first
+
+def _cut(piece: Sequence[int], chunks: int, first: int) -> int:
+    """The dim that is cut: the first choice, or the longest where that is short."""
+    return first if piece[first] >= 32 * chunks else max(range(len(piece)), key=lambda d: piece[d])
 
 
 @lru_cache(maxsize=256)
 def cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, str]:
     """(chunks, the dim that is cut, where elements change their order): the same on every rank."""
-    # A chunk is some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
-    chunks, cut = _cut(exchange, itemsize, pace, exchange.order[exchange.target[0]])
-    piece = extents(meet(exchange.owned(0), exchange.wanted(0)))
+    chunks = pace.chunks if volume(exchange.wanted(0)) * itemsize >= pace.least_bytes else 1
+    piece = _largest(exchange)
+    # A chunk is then some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
+    cut = _cut(piece, chunks, exchange.order[exchange.target[0]])
     last = len(piece) - 1
     in_run, out_run = (piece[d] // (chunks if d == cut else 1) * itemsize for d in (last, last - 1))
     return chunks, cut, "pack" if in_run < WHOLE_LINE and in_run < out_run else "unpack"
 
 
+def direct_cutting(exchange: Exchange, itemsize: int, chunk_bytes: int) -> tuple[int, int]:
+    """(chunks of a piece, the dim that is cut) on the direct path: whole rows of the output, the same on every rank."""
+    piece = _largest(exchange)
+    chunks = max(1, math.prod(piece) * itemsize // chunk_bytes)
+    return chunks, _cut(piece, chunks, len(piece) - 1)
+
+
 @lru_cache(maxsize=256)
-def writes(exchange: Exchange, rank: int, itemsize: int, pace: Pace) -> list[tuple[int, Box]]:
+def writes(exchange: Exchange, rank: int, itemsize: int, chunk_bytes: int) -> list[tuple[int, Box]]:
     """(receiver, box of the input) of each part that a rank writes on the direct path, in its order: it begins with the
     next rank, so that all links are busy, and ends with what stays, which is not cut."""
-    chunks, cut = _cut(exchange, itemsize, pace, len(exchange.shape) - 1)  # whole rows of the output
+    chunks, cut = direct_cutting(exchange, itemsize, chunk_bytes)
     ranks, owned = math.prod(exchange.mesh), exchange.owned(rank)
     parts = []
     for q in [(rank + step) % ranks for step in range(1, ranks + 1)]:
@@ -284,10 +293,10 @@ def plan_of(exchange: Exchange, rank: int, itemsize: int, device_type: str, path
     if path == "local":
         return Plan(path)
     ranks = math.prod(exchange.mesh)
-    key = (exchange, rank, itemsize, PACES[path, device_type])
     if path == "direct":
-        sent = sum(volume(box) for q, box in writes(*key) if q != rank)
-        return Plan(path, ranks, *_cut(exchange, *key[2:], len(exchange.shape) - 1), "pack", sent * itemsize)
+        sent = sum(volume(box) for q, box in writes(exchange, rank, itemsize, DIRECT_CHUNK) if q != rank)
+        return Plan(path, ranks, *direct_cutting(exchange, itemsize, DIRECT_CHUNK), "pack", sent * itemsize)
+    key = (exchange, rank, itemsize, PACES[path, device_type])
     s = schedule(*key)
     chunks, cut, where = cutting(exchange, itemsize, key[3])
     most = landings(*key)[1] if path == "push" else s.send_count + s.receive_count

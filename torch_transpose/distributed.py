@@ -22,10 +22,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from . import _exchange
 from ._exchange import (
     PACES,
     Exchange,
-    Pace,
     Part,
     Plan,
     cutting,
@@ -196,7 +196,7 @@ def _send(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
     size = source.element_size()
     long = rows and rows[1] * size >= ENGINE_ROW and rows[1] <= rows[2] and rows[2] * size < 1 << 31
     pending = source.is_conj() or source.is_neg()
-    if not rows or not long or pending or torch.cuda.is_current_stream_capturing() or not (copy := cuda_copy_rows()):
+    if not rows or not long or pending or not (copy := cuda_copy_rows()):
         _move(source, target, order)
         return
     count, row, pitch = rows
@@ -293,13 +293,13 @@ class _Output:
             "that tensor as it was given, for such a result and with its group. Pass an ordinary tensor otherwise."
         )
 
-    def parts(self, exchange: Exchange, pace: Pace) -> tuple[list[_Write], list[_Write]]:
+    def parts(self, exchange: Exchange, chunk_bytes: int) -> tuple[list[_Write], list[_Write]]:
         """What this rank writes into the others' shards, and what into its own."""
-        key = (exchange, pace)
+        key = (exchange, chunk_bytes)
         if key not in self._parts:
             owned = exchange.owned(self._rank)
             self._parts[key] = sent, stays = [], []
-            for q, box in writes(exchange, self._rank, self.shared.buffers[0].element_size(), pace):
+            for q, box in writes(exchange, self._rank, self.shared.buffers[0].element_size(), chunk_bytes):
                 narrow = [
                     (d, begin - first, end - begin)
                     for d, ((begin, end), (first, last)) in enumerate(zip(box, owned, strict=True))
@@ -332,7 +332,7 @@ def _direct(x: Tensor, output: _Output, exchange: Exchange) -> None:
     Links are slower than memory, and blocks that wait for them fill the SMs. So what is sent goes in chunks on a stream
     of high priority: at the end of each chunk SMs fall free, and there what stays is transposed meanwhile.
     """
-    sent, stays = output.parts(exchange, PACES["direct", "cuda"])
+    sent, stays = output.parts(exchange, _exchange.DIRECT_CHUNK)
     order, shared = exchange.order, output.shared
     current, side = torch.cuda.current_stream(x.device), shared.stream
     side.wait_stream(current)
@@ -425,7 +425,7 @@ def _run(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
 
 
 @torch.library.impl(_library, "exchange", "CompositeExplicitAutograd")
-def _exchange(x: Tensor, *numbers: Any) -> Tensor:
+def _exchange_new(x: Tensor, *numbers: Any) -> Tensor:
     exchange, group = _resolved(*numbers)
     out = x.new_empty(_result_shape(exchange, group))
     _run(x, out, exchange, group)
