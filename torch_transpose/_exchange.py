@@ -31,9 +31,9 @@ PACES = {
     # As many as keep buffers at half a shard; other numbers have not been measured.
     ("all_to_all", "cpu"): Pace(8, 16 << 20),
 }
-# Of a piece, a chunk of the direct path has at least so many. What a chunk costs, and what hides behind its end, depend
-# on its size alone. 256 MiB to the other of 2 H200s (float32 16384^2), time over a bare all-to-all's: 1 chunk 0.943, 2
-# 0.933, 4 0.919, 8 0.928, 16 0.963, 32 1.046; in a CUDA graph 0.943, 0.934, 0.915, 0.898, 0.923, 0.976.
+# Bytes of a piece that a chunk of the direct path has at least. 256 MiB to the other of 2 H200s (float32 16384^2), time
+# over a bare all-to-all's: 1 chunk 0.943, 2 0.933, 4 0.919, 8 0.928, 16 0.963, 32 1.046; in a CUDA graph 0.943, 0.934,
+# 0.915, 0.898, 0.923, 0.976. Other sizes are inferred: a chunk's launch and drain take as long whatever the piece.
 DIRECT_CHUNK = 64 << 20
 WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
 
