@@ -15,7 +15,8 @@ Sample = Callable[[], float]  # times its call once and returns seconds a call
 Clock = Callable[[Call], Sample]  # makes the sampler of a call
 
 HOST_SAMPLE_S = 200e-6  # a host sample repeats its call until it takes this long: the clock itself costs about 0.1 us
-HOST_WARM_S = 20e-3  # a call that takes longer finds no warm-up worth it: filling the last cache takes some 1 ms
+HOST_WARM_S = 3e-3  # so long a host sample warms up: filling a shared last cache takes some 1 ms, and several calls
+HOST_LONG_S = 20e-3  # a call that takes longer finds no warm-up worth it
 CALL_SAMPLE_S = 5e-3  # the same for small calls
 CALLS_IN_QUEUE = 200  # calls of one sample on a GPU at most: its queue takes some 1000 before the host has to wait
 GRAPH_CALLS = 200  # calls in one graph: its launch, about 10 us, is shared by them
@@ -78,9 +79,10 @@ def host_clock(call: Call) -> Sample:
     call()
     once = time.perf_counter() - begin
     count = max(1, min(1000, math.ceil(HOST_SAMPLE_S / max(once, 1e-9))))
+    warm = math.ceil(min(1000, HOST_WARM_S / max(once, 1e-9))) if once < HOST_LONG_S else 0
 
     def sample() -> float:
-        if once < HOST_WARM_S:
+        for _ in range(warm):
             call()  # wakes the threads, and brings back what the other providers put out of the caches
         begin = time.perf_counter()
         for _ in range(count):

@@ -431,10 +431,11 @@ def test_a_host_sample_is_the_mean_of_enough_calls(monkeypatch: pytest.MonkeyPat
     sample = measure.host_clock(call)
     before = now
     assert sample() == pytest.approx(30e-6)
-    assert now - before >= measure.HOST_SAMPLE_S
-    for warm_s, calls in ((measure.HOST_WARM_S, 2), (1e-9, 1)):  # one uncounted, unless calls are long
-        monkeypatch.setattr(measure, "HOST_SAMPLE_S", 1e-9)
-        monkeypatch.setattr(measure, "HOST_WARM_S", warm_s)
+    assert now - before >= measure.HOST_WARM_S + measure.HOST_SAMPLE_S
+    monkeypatch.setattr(measure, "HOST_SAMPLE_S", 1e-9)
+    monkeypatch.setattr(measure, "HOST_WARM_S", 100e-6)
+    for long_s, calls in ((1.0, 5), (1e-9, 1)):  # four uncounted, none where calls are long
+        monkeypatch.setattr(measure, "HOST_LONG_S", long_s)
         sample = measure.host_clock(call)
         before = now
         assert sample() == pytest.approx(30e-6)

@@ -91,9 +91,12 @@ bool beyond_caches(const Problem& p, const CpuFacts& facts) {
 }
 
 // Rows so far apart, by whole multiples of this, fall into so few cache sets that a tile's lines evict each
-// other, and that half of the last cache does not hold the problem: measured from this many bytes on.
+// other: measured from this many bytes on. It is the cores' own caches that have few sets, so a last cache
+// that is large because many cores share it does not help: streaming stores pay from the second number on,
+// or where half of the last cache does not hold the problem.
 constexpr int64_t kConflictingPitch = 2048;
 constexpr int64_t kConflictingBytes = 2 << 20;
+constexpr int64_t kConflictingStreamBytes = 8 << 20;
 
 bool rows_conflict(const Problem& p, int row) {
   const Dim& rows = p.dims[row];
@@ -104,10 +107,13 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % kConflictingPitch == 0 || cols.in_stride % kConflictingPitch == 0);
 }
 
-// Streaming stores straight from the micro-kernel's registers. Lines of rows far apart, in as many DRAM
+// Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
-// most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes.
+// most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes. Few rows, of a vector
+// lane or more, grow side by side at any distance.
 constexpr int64_t kStreamedPitch[] = {512, 7 << 10, 24 << 10, INT64_MAX, INT64_MAX};
+constexpr int64_t kStreamedFew = 16;
+constexpr int64_t kLaneBytes = 16;
 
 // Whether they pay, and every vector is a whole line of the output.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
@@ -118,9 +124,10 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes) return false;
   const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
   const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
-  const bool pays = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)] &&
+  const bool few = rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes;
+  const bool near = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)] &&
                     (e >= 8 || !rows_conflict(p, row));
-  if (!splits && !merges && !pays) return false;
+  if (!splits && !merges && !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
     if (!merges || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
@@ -182,7 +189,7 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   bool stream = can_stream && beyond_caches(normalised, facts);
   if (kernel == Kernel::kTile) stream = streams_tiles(normalised, facts);
   if (kernel == Kernel::kStaged && rows_conflict(normalised, tile_row_dim(kernel, normalised)))
-    stream = 4 * bytes >= facts.l3_bytes;
+    stream = bytes >= std::min(facts.l3_bytes / 4, kConflictingStreamBytes);
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));

@@ -11,6 +11,8 @@ struct Avx2 {
   using Vec = __m256i;
   static constexpr int kLanes = 2;
   static constexpr bool kShuffles = true;
+  template <int e>
+  static constexpr bool kPermutes = false;
 
   TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p)); }

@@ -11,6 +11,8 @@ struct Avx512 {
   using Vec = __m512i;
   static constexpr int kLanes = 4;
   static constexpr bool kShuffles = true;
+  template <int e>
+  static constexpr bool kPermutes = e >= 2;  // bytes would need VBMI, for little more
 
   TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm512_loadu_si512(p); }
@@ -58,6 +60,12 @@ struct Avx512 {
   }
   TX_INLINE Vec shuffle(Vec v, const uint8_t* index) {
     return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(load_lane(reinterpret_cast<const char*>(index))));
+  }
+  template <int e>
+  TX_INLINE Vec permute(Vec a, Vec b, Vec index) {
+    if constexpr (e == 2) return _mm512_permutex2var_epi16(a, index, b);
+    if constexpr (e == 4) return _mm512_permutex2var_epi32(a, index, b);
+    if constexpr (e >= 8) return _mm512_permutex2var_epi64(a, index, b);
   }
   TX_INLINE Vec either(Vec a, Vec b) { return _mm512_or_si512(a, b); }
 

@@ -6,8 +6,8 @@
 //     (v0, v1, v2, v3) -> (lo(v0, v2), hi(v0, v2), lo(v1, v3), hi(v1, v3)).
 // Reading and writing whole vectors matters where pitches are powers of two: with 64-byte vectors each cache
 // line of the input is read once, and a cache set too small for a tile's rows costs nothing. Remainders are
-// tiles of one lane that step back over what is written already and write the same bytes again. Sides shorter
-// than a lane have kernels of their own.
+// tiles of one lane on one side or both, that step back over what is written already and write the same bytes
+// again. Sides shorter than a lane have kernels of their own.
 //
 // All of it is in an anonymous namespace, and calls no std:: function: if two files compiled with different
 // flags shared a definition, the linker could keep the one that this machine cannot run.
@@ -54,6 +54,8 @@ struct Lane {
   typedef uint8_t Vec __attribute__((vector_size(16)));
   static constexpr int kLanes = 1;
   static constexpr bool kShuffles = false;  // has shuffle(): any bytes of a lane to any place in it
+  template <int e>
+  static constexpr bool kPermutes = false;  // has permute<e>(): any elements of two vectors to any places
 
   TX_INLINE Vec load(const char* p) {
     Vec v;
@@ -61,6 +63,7 @@ struct Lane {
     return v;
   }
   TX_INLINE void store(char* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+  TX_INLINE Vec load_lanes(const char* p, int64_t) { return load(p); }
   TX_INLINE void transpose_lanes(Vec*) {}
 
   template <int e, int first>
@@ -102,6 +105,7 @@ struct Tile {
   static constexpr int kLane = 16 / e;             // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
   static constexpr int kStripTiles = 256 / sizeof(Vec);
+  static constexpr int kAhead = 4;
 
   TX_INLINE void store(char* out, Vec v) {
     if constexpr (streaming) {
@@ -151,8 +155,22 @@ struct Tile {
     }
   }
 
-  // One tile, in registers where they suffice.
+  // One lane of rows and kSide columns.
+  TX_INLINE void transpose_lane_of_rows(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
+    Vec v[kLane];
+    TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = I::load_lanes(in + q * in_pitch, kLane * in_pitch);
+    transpose_each_lane(v);
+    TX_UNROLL for (int q = 0; q < kLane; ++q) store(out + q * out_pitch, v[q]);
+  }
+
+  // One tile, in registers where they suffice. What streams past the caches reads from beyond them: the tile
+  // that comes kAhead tiles of columns later is asked for, whether or not it exists.
   TX_INLINE void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
+    if constexpr (streaming) {
+      const intptr_t ahead = reinterpret_cast<intptr_t>(in) + kAhead * kSide * in_pitch;
+      TX_UNROLL for (int q = 0; q < kSide; ++q)
+          __builtin_prefetch(reinterpret_cast<const char*>(ahead + q * in_pitch), 0, 2);
+    }
     Vec square[I::kLanes][kLane];
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
@@ -167,15 +185,14 @@ struct Tile {
   }
 };
 
-// Rows [row0, rows) and columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least
-// a lane.
+// Columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least a lane.
 template <int e>
-void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t row0,
-                       int64_t rows, int64_t col0, int64_t cols) {
+void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                       int64_t col0, int64_t cols) {
   using T = Tile<Lane, e>;
   for (int64_t j0 = col0; j0 < cols; j0 += T::kSide) {
     const int64_t j = j0 + T::kSide > cols ? cols - T::kSide : j0;
-    for (int64_t i0 = row0; i0 < rows; i0 += T::kSide) {
+    for (int64_t i0 = 0; i0 < rows; i0 += T::kSide) {
       const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;
       T::transpose(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e, out_pitch);
     }
@@ -199,7 +216,8 @@ void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t o
 }
 
 // k columns that lie element by element in the input and apart in the output, or the other way round, where k
-// elements are less than a lane: each lane's k x 16 bytes are a fixed permutation, byte by byte.
+// elements are less than a lane: a fixed permutation of k vectors, which takes k - 1 permutations of two for
+// each, or else of each lane's k x 16 bytes, byte by byte.
 template <class I, int e, int k, bool streaming>
 struct Narrow {
   using Vec = typename I::Vec;
@@ -235,17 +253,62 @@ struct Narrow {
   static constexpr Table kSplit = split_table();
   static constexpr Table kMerge = merge_table();
 
-  TX_INLINE Vec gather(const Vec* from, const uint8_t (&index)[k][16]) {
-    Vec v = I::shuffle(from[0], index[0]);
-    TX_UNROLL for (int m = 1; m < k; ++m) v = I::either(v, I::shuffle(from[m], index[m]));
-    return v;
+  // The permutations of two vectors, in units of at most 8 bytes: what is made so far, and source m, become
+  // what is made of the sources up to m.
+  static constexpr bool kPermutes = I::template kPermutes<e>;
+  static constexpr int kUnit = e < 8 ? e : 8;
+  static constexpr int kUnits = I::kLanes * 16 / kUnit;
+  struct Steps {
+    alignas(64) typename Unsigned<kUnit>::Type index[k][k - 1][kUnits];  // [result][m - 1][unit]
+  };
+  static constexpr Steps steps(bool split) {
+    Steps s{};
+    for (int r = 0; r < k; ++r) {
+      for (int unit = 0; unit < kUnits; ++unit) {
+        const int place = r * kSide + unit / (e / kUnit);  // of an element among the k results
+        const int from = split ? place % kSide * k + r : place % k * kSide + place / k;
+        const int at = from % kSide * (e / kUnit) + unit % (e / kUnit);
+        for (int m = 1; m < k; ++m)
+          s.index[r][m - 1][unit] = from / kSide == m ? kUnits + at : m == 1 ? at : unit;
+      }
+    }
+    return s;
+  }
+  static constexpr Steps kSplitSteps = steps(true);
+  static constexpr Steps kMergeSteps = steps(false);
+
+  template <bool split>
+  TX_INLINE Vec result(const Vec* from, int r) {
+    if constexpr (kPermutes) {
+      const auto& index = (split ? kSplitSteps : kMergeSteps).index[r];
+      Vec v = from[0];
+      TX_UNROLL for (int m = 1; m < k; ++m) {
+        v = I::template permute<e>(v, from[m], I::load(reinterpret_cast<const char*>(index[m - 1])));
+      }
+      return v;
+    } else {
+      const auto& index = (split ? kSplit : kMerge).index[r];
+      Vec v = I::shuffle(from[0], index[0]);
+      TX_UNROLL for (int m = 1; m < k; ++m) v = I::either(v, I::shuffle(from[m], index[m]));
+      return v;
+    }
   }
 
-  TX_INLINE void store_lanes(char* out, int64_t stride, Vec v) {
-    if constexpr (streaming) {
-      I::stream_lanes(out, stride, v);
+  // Vector m of those that lie side by side.
+  TX_INLINE Vec load(const char* in, int m) {
+    if constexpr (kPermutes) {
+      return I::load(in + m * sizeof(Vec));
     } else {
-      I::store_lanes(out, stride, v);
+      return I::load_lanes(in + 16 * m, 16 * k);
+    }
+  }
+  TX_INLINE void store(char* out, int m, Vec v) {
+    if constexpr (kPermutes) {
+      Tile<I, e, streaming>::store(out + m * sizeof(Vec), v);
+    } else if constexpr (streaming) {
+      I::stream_lanes(out + 16 * m, 16 * k, v);
+    } else {
+      I::store_lanes(out + 16 * m, 16 * k, v);
     }
   }
 
@@ -254,9 +317,9 @@ struct Narrow {
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
-      TX_UNROLL for (int m = 0; m < k; ++m) from[m] = I::load_lanes(in + n * k * e + 16 * m, 16 * k);
+      TX_UNROLL for (int m = 0; m < k; ++m) from[m] = load(in + n * k * e, m);
       TX_UNROLL for (int c = 0; c < k; ++c)
-          Tile<I, e, streaming>::store(out + c * out_pitch + n * e, gather(from, kSplit.index[c]));
+          Tile<I, e, streaming>::store(out + c * out_pitch + n * e, result<true>(from, c));
     }
   }
   static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
@@ -264,8 +327,7 @@ struct Narrow {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
       TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load(in + c * in_pitch + n * e);
-      TX_UNROLL for (int m = 0; m < k; ++m)
-          store_lanes(out + n * k * e + 16 * m, 16 * k, gather(from, kMerge.index[m]));
+      TX_UNROLL for (int m = 0; m < k; ++m) store(out + n * k * e, m, result<false>(from, m));
     }
   }
 
@@ -295,27 +357,28 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
     }
     return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
   }
-  int64_t wide_rows = 0, wide_cols = 0;
-  if (rows >= Wide::kSide && cols >= Wide::kSide) {
-    wide_rows = rows - rows % Wide::kSide;
-    wide_cols = cols - cols % Wide::kSide;
-    for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
-      // Tiles of 4 bytes are faster in registers where their stores leave the caches alone.
-      constexpr int tiles = e <= (streaming ? 2 : 4) ? Wide::kStripTiles : 1;
-      for (int64_t i = 0; i < wide_rows; i += tiles * Wide::kSide) {
-        const int64_t left = (wide_rows - i) / Wide::kSide;
-        const char* const from = in + i * e + j * in_pitch;
-        char* const to = out + i * out_pitch + j * e;
-        if constexpr (tiles > 1) {
-          Wide::transpose_strip(from, in_pitch, to, out_pitch, left < tiles ? static_cast<int>(left) : tiles);
-        } else {
-          Wide::transpose(from, in_pitch, to, out_pitch);
-        }
+  const int64_t wide_rows = rows - rows % Wide::kSide;
+  const int64_t wide_cols = cols - cols % Wide::kSide;
+  for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
+    // Tiles of 4 bytes are faster in registers where their stores leave the caches alone.
+    constexpr int tiles = e <= (streaming ? 2 : 4) ? Wide::kStripTiles : 1;
+    for (int64_t i = 0; i < wide_rows; i += tiles * Wide::kSide) {
+      const int64_t left = (wide_rows - i) / Wide::kSide;
+      const char* const from = in + i * e + j * in_pitch;
+      char* const to = out + i * out_pitch + j * e;
+      if constexpr (tiles > 1) {
+        Wide::transpose_strip(from, in_pitch, to, out_pitch, left < tiles ? static_cast<int>(left) : tiles);
+      } else {
+        Wide::transpose(from, in_pitch, to, out_pitch);
       }
     }
+    for (int64_t i0 = wide_rows; i0 < rows; i0 += kLane) {
+      const int64_t i = i0 + kLane > rows ? rows - kLane : i0;
+      Wide::transpose_lane_of_rows(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e,
+                                   out_pitch);
+    }
   }
-  transpose_by_lane<e>(in, in_pitch, out, out_pitch, 0, wide_rows, wide_cols, cols);
-  transpose_by_lane<e>(in, in_pitch, out, out_pitch, wide_rows, rows, 0, cols);
+  transpose_by_lane<e>(in, in_pitch, out, out_pitch, rows, wide_cols, cols);
 }
 
 template <class I>
