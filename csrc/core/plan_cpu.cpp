@@ -115,6 +115,10 @@ constexpr int64_t kStreamedPitch[] = {512, 7 << 10, 24 << 10, INT64_MAX, INT64_M
 constexpr int64_t kStreamedFew = 16;
 constexpr int64_t kLaneBytes = 16;
 
+// Short rows are streamed whole.
+constexpr int64_t kStreamedRowBytes = 512;
+constexpr int64_t kStreamedTileBytes = 16 << 10;
+
 // Whether they pay, and every vector is a whole line of the output.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
@@ -124,7 +128,8 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes) return false;
   const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
   const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
-  const bool few = rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes;
+  const bool few =
+      rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool near = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)] &&
                     (e >= 8 || !rows_conflict(p, row));
   if (!splits && !merges && !few && !near) return false;
@@ -134,10 +139,6 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   }
   return bits % kLine == 0;
 }
-
-// Short rows are streamed whole.
-constexpr int64_t kStreamedRowBytes = 512;
-constexpr int64_t kStreamedTileBytes = 16 << 10;
 
 TileShape streamed_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
   const auto whole_lines = [&](int64_t other) {

@@ -104,7 +104,9 @@ struct Tile {
   using Vec = typename I::Vec;
   static constexpr int kLane = 16 / e;             // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
-  static constexpr int kStripTiles = 256 / sizeof(Vec);
+  static constexpr int kBytes = e;
+  // Tiles read together, a strip; 4 bytes are faster in registers where their stores leave the caches alone.
+  static constexpr int kTiles = e <= (streaming ? 2 : 4) ? 256 / sizeof(Vec) : 1;
   static constexpr int kAhead = 4;
 
   TX_INLINE void store(char* out, Vec v) {
@@ -132,8 +134,7 @@ struct Tile {
   // row's, so no cache line is read twice, even where all rows fall in one cache set (pitches near a power of
   // two).
   static void transpose_strip(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int tiles) {
-    alignas(64)
-        Vec square[kStripTiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
+    alignas(64) Vec square[kTiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
     for (int q = 0; q < kLane; ++q) {
       for (int t = 0; t < tiles; ++t) {
         Vec lanes[I::kLanes];
@@ -163,13 +164,14 @@ struct Tile {
     TX_UNROLL for (int q = 0; q < kLane; ++q) store(out + q * out_pitch, v[q]);
   }
 
-  // One tile, in registers where they suffice. What streams past the caches reads from beyond them: the tile
-  // that comes kAhead tiles of columns later is asked for, whether or not it exists.
+  // One tile, in registers where they suffice. With `ahead`, the input of the tile kAhead tiles of columns
+  // later is asked for, whether or not it exists.
+  template <bool ahead = false>
   TX_INLINE void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
-    if constexpr (streaming) {
-      const intptr_t ahead = reinterpret_cast<intptr_t>(in) + kAhead * kSide * in_pitch;
+    if constexpr (ahead) {
+      const intptr_t later = reinterpret_cast<intptr_t>(in) + kAhead * kSide * in_pitch;
       TX_UNROLL for (int q = 0; q < kSide; ++q)
-          __builtin_prefetch(reinterpret_cast<const char*>(ahead + q * in_pitch), 0, 2);
+          __builtin_prefetch(reinterpret_cast<const char*>(later + q * in_pitch), 0, 2);
     }
     Vec square[I::kLanes][kLane];
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
@@ -185,14 +187,15 @@ struct Tile {
   }
 };
 
-// Columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least a lane.
+// Rows [row0, rows) and columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least
+// a lane.
 template <int e>
-void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                       int64_t col0, int64_t cols) {
+void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t row0,
+                       int64_t rows, int64_t col0, int64_t cols) {
   using T = Tile<Lane, e>;
   for (int64_t j0 = col0; j0 < cols; j0 += T::kSide) {
     const int64_t j = j0 + T::kSide > cols ? cols - T::kSide : j0;
-    for (int64_t i0 = 0; i0 < rows; i0 += T::kSide) {
+    for (int64_t i0 = row0; i0 < rows; i0 += T::kSide) {
       const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;
       T::transpose(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e, out_pitch);
     }
@@ -342,6 +345,29 @@ struct Narrow {
   }
 };
 
+// Whole tiles. Precondition: rows and cols are multiples of the tile's side.
+template <class Wide, bool ahead>
+void transpose_tiles(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                     int64_t cols) {
+  for (int64_t j = 0; j < cols; j += Wide::kSide) {
+    for (int64_t i = 0; i < rows; i += Wide::kTiles * Wide::kSide) {
+      const int64_t left = (rows - i) / Wide::kSide;
+      const char* const from = in + i * Wide::kBytes + j * in_pitch;
+      char* const to = out + i * out_pitch + j * Wide::kBytes;
+      if constexpr (Wide::kTiles > 1) {
+        Wide::transpose_strip(from, in_pitch, to, out_pitch,
+                              left < Wide::kTiles ? static_cast<int>(left) : Wide::kTiles);
+      } else {
+        Wide::template transpose<ahead>(from, in_pitch, to, out_pitch);
+      }
+    }
+  }
+}
+
+// Rows of at most so many bytes are written a lane at a time where they are no tile's: as whole vectors they
+// would be read from more places at a time than the machine's prefetchers follow.
+constexpr int64_t kLongRowBytes = 512;
+
 template <class I, int e, bool streaming = false>
 void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
@@ -357,28 +383,27 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
     }
     return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
   }
-  const int64_t wide_rows = rows - rows % Wide::kSide;
+  int64_t wide_rows = rows - rows % Wide::kSide;
   const int64_t wide_cols = cols - cols % Wide::kSide;
-  for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
-    // Tiles of 4 bytes are faster in registers where their stores leave the caches alone.
-    constexpr int tiles = e <= (streaming ? 2 : 4) ? Wide::kStripTiles : 1;
-    for (int64_t i = 0; i < wide_rows; i += tiles * Wide::kSide) {
-      const int64_t left = (wide_rows - i) / Wide::kSide;
-      const char* const from = in + i * e + j * in_pitch;
-      char* const to = out + i * out_pitch + j * e;
-      if constexpr (tiles > 1) {
-        Wide::transpose_strip(from, in_pitch, to, out_pitch, left < tiles ? static_cast<int>(left) : tiles);
-      } else {
-        Wide::transpose(from, in_pitch, to, out_pitch);
+  // What streams past the caches is read from beyond them.
+  constexpr bool ahead = streaming && Wide::kTiles == 1;
+  if (ahead && cols >= Wide::kAhead * Wide::kSide) {
+    transpose_tiles<Wide, ahead>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
+  } else {
+    transpose_tiles<Wide, false>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
+  }
+  if (wide_rows < rows && cols * e > kLongRowBytes) {
+    for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
+      for (int64_t i0 = wide_rows; i0 < rows; i0 += kLane) {
+        const int64_t i = i0 + kLane > rows ? rows - kLane : i0;
+        Wide::transpose_lane_of_rows(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e,
+                                     out_pitch);
       }
     }
-    for (int64_t i0 = wide_rows; i0 < rows; i0 += kLane) {
-      const int64_t i = i0 + kLane > rows ? rows - kLane : i0;
-      Wide::transpose_lane_of_rows(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e,
-                                   out_pitch);
-    }
+    wide_rows = rows;
   }
-  transpose_by_lane<e>(in, in_pitch, out, out_pitch, rows, wide_cols, cols);
+  transpose_by_lane<e>(in, in_pitch, out, out_pitch, 0, wide_rows, wide_cols, cols);
+  transpose_by_lane<e>(in, in_pitch, out, out_pitch, wide_rows, rows, 0, cols);
 }
 
 template <class I>
