@@ -168,8 +168,9 @@ def test_larger_matrices(device: str, size: int, seed: int) -> None:
 def test_beyond_cache(device: str, size: int, seed: int) -> None:
     """Large enough for whatever the CPU does differently with outputs that no cache holds."""
     bytes_each = 40 << 20
-    for rows, extra in [(2048, 0), (2043, 7)]:
-        x = make_strided((rows, bytes_each // size // rows + extra), "contiguous", ITEMSIZE_DTYPE[size], device, seed)
+    for rows, extra in [(2048, 0), (2043, 7), (16, 0), (12, 64)]:
+        shape = (rows, bytes_each // size // rows + extra) if rows > 16 else (bytes_each // size // 16 + extra, rows)
+        x = make_strided(shape, "contiguous", ITEMSIZE_DTYPE[size], device, seed)
         assert torch.equal(tx.transpose(x).view(torch.uint8), x.t().contiguous().view(torch.uint8)), x.shape
 
 
