@@ -455,7 +455,7 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
         ((512, 512), (1, 0), "tile tile tile staged tile"),
         ((4096, 64, 64), (0, 2, 1), "stream stream stream stream stream"),
         ((16, 1_000_000), (1, 0), "tile staged stream stream stream"),
-        ((1_000_000, 16), (1, 0), "tile stream stream stream stream"),  # few rows
+        ((1_000_000, 16), (1, 0), "stream stream stream stream stream"),  # few rows
         ((3, 1_000_000), (1, 0), "tile tile tile stream stream"),
         ((1_000_000, 3), (1, 0), "tile tile tile stream stream"),
         ((8_000_001, 3), (1, 0), "staged staged staged staged staged"),  # rows that are no whole lines

@@ -119,13 +119,13 @@ constexpr int64_t kLaneBytes = 16;
 constexpr int64_t kStreamedRowBytes = 512;
 constexpr int64_t kStreamedTileBytes = 16 << 10;
 
-// Whether they pay, and every vector is a whole line of the output.
+// Whether they pay, from somewhat less than the last cache, and every vector is a whole line of the output.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes) return false;
+  if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes - facts.l3_bytes / 8) return false;
   const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
   const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
   const bool few =
