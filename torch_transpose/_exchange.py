@@ -31,9 +31,10 @@ PACES = {
     # As many as keep buffers at half a shard; other numbers have not been measured.
     ("all_to_all", "cpu"): Pace(8, 16 << 20),
 }
-# Bytes of a piece that a chunk of the direct path has at least. 256 MiB to the other of 2 H200s (float32 16384^2), time
-# over a bare all-to-all's: 1 chunk 0.943, 2 0.933, 4 0.919, 8 0.928, 16 0.963, 32 1.046; in a CUDA graph 0.943, 0.934,
-# 0.915, 0.898, 0.923, 0.976. Other sizes are inferred: a chunk's launch and drain take as long whatever the piece.
+# Bytes of a piece that a chunk of the direct path has at least. Time over a bare all-to-all's, 2 H200s, 256 MiB to the
+# other (float32 16384^2): 1 chunk 0.943, 2 0.933, 4 0.919, 8 0.928, 16 0.963, 32 1.046; in a CUDA graph 0.943, 0.934,
+# 0.915, 0.898, 0.923, 0.976. 1 GiB to the other (32768^2), chunks of 16 MiB 1.165, 32 1.099, 64 1.083, 128 1.097, 256
+# 1.105, whole 1.111; half of it (bfloat16) 1.227, 1.153, 1.109, 1.107, 1.120, 1.131.
 DIRECT_CHUNK = 64 << 20
 WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
 
