@@ -18,6 +18,8 @@ TORCH ?= auto
 PINNED_TORCH := 2.13.0
 MATRIX := 2.11.0 $(PINNED_TORCH) newest
 PY := $(VENV)/bin/python
+# Programs that pip found installed beside the active Python's torch are not installed again.
+TOOLS := PATH="$(abspath $(VENV))/bin:$(shell $(PYTHON) -c 'import os, sys; print(os.path.dirname(sys.executable))'):$$PATH"
 DEPENDENCIES := "setuptools>=64" wheel "cmake>=3.22" ninja "pytest>=8" "numpy>=1.26" "scikit-learn>=1.4" "pillow>=10" rich \
   "matplotlib>=3.8"
 LINTERS := "ruff==0.17.*" "clang-format==23.*"
@@ -39,8 +41,8 @@ bench: build
 sanitize: $(VENV)/ready
 	set -e; for run in address,undefined:20000 thread:3000; do \
 	  kind=$${run%:*}; folder=build/property-$${kind%,*}; \
-	  $(VENV)/bin/cmake -GNinja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV))/bin/ninja -DTX_SANITIZE=$$kind -Stests -B$$folder; \
-	  $(VENV)/bin/cmake --build $$folder; \
+	  $(TOOLS) cmake -GNinja -DTX_SANITIZE=$$kind -Stests -B$$folder; \
+	  $(TOOLS) cmake --build $$folder; \
 	  $$folder/cpu_property --cases $${run#*:} $(ARGS); \
 	done
 
@@ -75,15 +77,15 @@ CPP_FILES := $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' 2>/dev/null)
 
 lint: $(VENV)/ready
 	$(PY) -m pip install --quiet $(LINTERS)
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/clang-format --dry-run --Werror $(CPP_FILES)
+	$(TOOLS) ruff check .
+	$(TOOLS) ruff format --check .
+	$(TOOLS) clang-format --dry-run --Werror $(CPP_FILES)
 
 format: $(VENV)/ready
 	$(PY) -m pip install --quiet $(LINTERS)
-	$(VENV)/bin/ruff check --fix .
-	$(VENV)/bin/ruff format .
-	$(VENV)/bin/clang-format -i $(CPP_FILES)
+	$(TOOLS) ruff check --fix .
+	$(TOOLS) ruff format .
+	$(TOOLS) clang-format -i $(CPP_FILES)
 
 matrix:
 	for torch in $(MATRIX); do $(MAKE) test VENV=.venv-torch-$$torch TORCH=$$torch || exit 1; done
