@@ -35,6 +35,16 @@ using Word = typename WordOf<kBytes>::type;
 
 inline constexpr int kVector = 16;  // bytes of the widest load and store
 
+// Blocks that registers are limited for: as many of `wanted` as an SM's threads allow.
+__host__ __device__ constexpr int resident_blocks(int threads, int wanted) {
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))
+  constexpr int kThreadsOfSm = 1536;
+#else
+  constexpr int kThreadsOfSm = 2048;
+#endif
+  return wanted * threads <= kThreadsOfSm ? wanted : kThreadsOfSm / threads;
+}
+
 // Keeps input lines in L2 longer than output lines: neighbouring tiles read what is left of a line, nobody
 // reads outputs. Only for the L2-prefetching loads below; architectures before sm_80 have neither.
 __device__ __forceinline__ uint64_t keep_policy() {

@@ -71,7 +71,7 @@ struct TileConfig {
 };
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
+__global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::kMinBlocks))
     tile_kernel(const __grid_constant__ TileParams p) {
   extern __shared__ uint4 staged[];
   constexpr int V = C::kV, kRows = kBlockRows<C::kElement>;

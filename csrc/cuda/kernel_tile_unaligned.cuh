@@ -75,7 +75,7 @@ struct UnalignedConfig {
 
 // kFused: rows or columns are several dims.
 template <class C, bool kFused>
-__global__ void __launch_bounds__(C::kThreads, C::kMinBlocks)
+__global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::kMinBlocks))
     unaligned_kernel(const __grid_constant__ TileParams p) {
   extern __shared__ __align__(16) uint8_t columns[];
   constexpr int E = C::kElement, V = C::kV, kWord = C::kWord, kLanes = C::kLanes;
