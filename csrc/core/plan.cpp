@@ -64,8 +64,7 @@ std::string to_string(const Plan& plan) {
   s << "]";
   if (plan.backend == Backend::kCuda) {
     s << ", grid=" << plan.grid << ", block=" << plan.block << ", shared_bytes=" << plan.shared_bytes;
-    if (plan.fused_rows * plan.fused_cols > 1)
-      s << ", fused=[" << plan.fused_rows << ", " << plan.fused_cols << "]";
+    if (is_fused(plan)) s << ", fused=[" << plan.fused_rows << ", " << plan.fused_cols << "]";
   } else {
     // Tiles follow one another in the output's order; within one, the last dim and that of its rows are
     // walked.

@@ -51,6 +51,8 @@ struct Plan {
 
 bool operator==(const Plan& a, const Plan& b);
 
+inline bool is_fused(const Plan& plan) { return plan.fused_rows > 1 || plan.fused_cols > 1; }
+
 const char* name(Backend backend);
 const char* name(Kernel kernel);
 const char* name(Stores stores);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
-#include <utility>
 
 #include "core/int_math.h"
 #include "core/normalize.h"
@@ -98,23 +97,26 @@ int unaligned_variant(int64_t element_bytes) {
 }
 
 // Time that the unaligned tile kernel takes, over a copy's.
-double unaligned_time(const Problem& p, const UnalignedMatrix& m) {
+double unaligned_time(const Problem& p, const TileMatrix& m) {
   const UnalignedVariant& v = kUnalignedVariants[unaligned_variant(p.element_bytes)];
   const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
   const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
   // Columns that are not there are loaded, but not stored.
   constexpr double kLoads = 0.25;
   const double tile_time = (kLoads / filled(m.cols, v.cols()) + 1 - kLoads) / rows_filled;
-  return tile_time / (m.row_dims.size() + m.col_dims.size() > 2 ? v.fused_rate : v.rate);
+  return tile_time / (m.is_fused() ? v.fused_rate : v.rate);
 }
 
 // Of how many dims rows and columns are made.
-UnalignedMatrix choose_unaligned(const Problem& p) {
-  UnalignedMatrix best = unaligned_matrix(p, 1, 1);
+TileMatrix choose_unaligned(const Problem& p) {
+  TileMatrix best = tile_matrix(p, 1, 1);
+  double best_time = unaligned_time(p, best);
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
-      UnalignedMatrix m = unaligned_matrix(p, rows, cols);
-      if (m.rows > 0 && unaligned_time(p, m) < unaligned_time(p, best)) best = std::move(m);
+      const TileMatrix m = tile_matrix(p, rows, cols);
+      if (m.rows == 0) continue;
+      const double time = unaligned_time(p, m);
+      if (time < best_time) best = m, best_time = time;
     }
   }
   return best;
@@ -217,13 +219,13 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   plan.variant = unaligned_variant(p.element_bytes);
   if (plan.variant < 0) return "it has no variant for 16-byte elements, which are always aligned";
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
-  const UnalignedMatrix m = choose_unaligned(p);
+  const TileMatrix m = choose_unaligned(p);
   if (m.rows < kVector / p.element_bytes) {
     return "it needs at least " + std::to_string(kVector / p.element_bytes) +
            " elements along an output row, got " + std::to_string(m.rows);
   }
-  plan.fused_rows = static_cast<int>(m.row_dims.size());
-  plan.fused_cols = static_cast<int>(m.col_dims.size());
+  plan.fused_rows = m.row_dim_count;
+  plan.fused_cols = m.col_dim_count;
   plan.tile[m.row_dims[0]] = v.rows();
   plan.tile[m.col_dims[0]] = v.cols();
   const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
@@ -236,8 +238,8 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   plan.group = ceil_div(bands, groups);
   plan.grid = element_count(p) / (m.rows * m.cols) * ceil_div(m.cols, v.cols()) * plan.group * groups;
   plan.block = v.warps * 32;
-  plan.shared_bytes = v.shared_bytes(plan.fused_rows * plan.fused_cols > 1);
-  return needs_few_outer_dims(p, plan.fused_rows + plan.fused_cols);
+  plan.shared_bytes = v.shared_bytes(m.is_fused());
+  return needs_few_outer_dims(p, m.row_dim_count + m.col_dim_count);
 }
 
 WhyNot fill_staged(Plan& plan, BestStaged& staged) {
@@ -360,28 +362,29 @@ constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::
 
 }  // namespace
 
-UnalignedMatrix unaligned_matrix(const Problem& p, int row_dims, int col_dims) {
-  UnalignedMatrix m;
-  const auto take = [&](int count, int64_t Dim::* stride, std::vector<int>& dims) -> int64_t {
+bool TileMatrix::has(int dim) const {
+  return std::find(row_dims, row_dims + row_dim_count, dim) != row_dims + row_dim_count ||
+         std::find(col_dims, col_dims + col_dim_count, dim) != col_dims + col_dim_count;
+}
+
+TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims) {
+  TileMatrix m;
+  const auto take = [&](int wanted, int64_t Dim::* stride, int* dims, int& count) -> int64_t {
     int64_t elements = 1;
-    for (int i = 0; i < count; ++i) {
+    while (count < wanted) {
       int found = -1;
       for (int d = p.rank - 1; d >= 0 && found < 0; --d) {
-        if (p.dims[d].*stride == elements * p.element_bytes &&
-            std::find(m.row_dims.begin(), m.row_dims.end(), d) == m.row_dims.end() &&
-            std::find(dims.begin(), dims.end(), d) == dims.end()) {
-          found = d;
-        }
+        if (p.dims[d].*stride == elements * p.element_bytes && !m.has(d)) found = d;
       }
       if (found < 0) return 0;
-      dims.push_back(found);
+      dims[count++] = found;
       elements *= p.dims[found].extent;
     }
-    return count == 1 || elements < kFastDivLimit ? elements : 0;
+    return wanted == 1 || elements < kFastDivLimit ? elements : 0;
   };
-  m.rows = take(row_dims, &Dim::out_stride, m.row_dims);
-  m.cols = take(col_dims, &Dim::in_stride, m.col_dims);
-  if (m.rows * m.cols == 0) m.rows = m.cols = 0;
+  m.rows = take(row_dims, &Dim::out_stride, m.row_dims, m.row_dim_count);
+  m.cols = take(col_dims, &Dim::in_stride, m.col_dims, m.col_dim_count);
+  if (m.rows == 0 || m.cols == 0) m.rows = m.cols = 0;
   return m;
 }
 

@@ -19,11 +19,15 @@ struct DeviceFacts {
 
 // A problem as a matrix: its rows are the innermost dims of the output, its columns those of the input.
 // Output rows run along the rows, one dim behind the other; rows = 0 where there are not so many such dims.
-struct UnalignedMatrix {
+struct TileMatrix {
   int64_t rows = 0, cols = 0;
-  std::vector<int> row_dims, col_dims;  // fastest first
+  int row_dim_count = 0, col_dim_count = 0;
+  int row_dims[kMaxFusedDims], col_dims[kMaxFusedDims];  // fastest first
+
+  bool is_fused() const { return row_dim_count > 1 || col_dim_count > 1; }
+  bool has(int dim) const;  // among its rows or columns
 };
-UnalignedMatrix unaligned_matrix(const Problem& problem, int row_dims, int col_dims);
+TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims);
 
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts);
 

@@ -319,14 +319,10 @@ int64_t staged_shared_bytes(const StagedLayout& layout, const int32_t* tile) {
 }
 
 int64_t staged_out_words(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
-  int64_t run = p.element_bytes;
-  for (int i = 0; i < layout.out.chain_count; ++i) {
-    const int d = layout.out.chain[i];
-    run *= d == layout.repeat_dim ? layout.repeat_step : tile[d];
-  }
   // A repeat of the run itself is whole multiples of `align`; a whole run may begin anywhere in one.
   const bool of_run = layout.repeat_dim == layout.out.chain[layout.out.chain_count - 1];
-  const int64_t touched = round_up(run + (of_run ? 0 : layout.align - p.element_bytes), layout.align);
+  const int64_t touched =
+      round_up(repeated_run(p, layout, tile) + (of_run ? 0 : layout.align - p.element_bytes), layout.align);
   return touched / staged_word(static_cast<int>(p.element_bytes));
 }
 

@@ -62,19 +62,46 @@ OuterDims outer_dims(const Problem& p, Inside inside) {
   return outer;
 }
 
-TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+FusedDims fused_dims(const Problem& p, const int* dims, int count, int64_t Dim::* stride) {
+  FusedDims fused;
+  for (int i = 0; i < count; ++i) {
+    fused.extent[fused.count] = FastDiv(p.dims[dims[i]].extent);
+    fused.stride[fused.count++] = p.dims[dims[i]].*stride;
+  }
+  return fused;
+}
+
+// For both 2-D kernels; they differ in how many tiles an output row takes.
+TileParams matrix_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
-  const int row = last(p), col = input_dense_dim(p);
+  const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
   TileParams t;
   t.in = in;
   t.out = out;
-  t.rows = p.dims[row].extent;
-  t.cols = p.dims[col].extent;
-  t.in_pitch = p.dims[row].in_stride;
-  t.out_pitch = p.dims[col].out_stride;
-  t.bands = FastDiv(ceil_div(t.rows, plan.tile[row]));
-  t.strips = FastDiv(ceil_div(t.cols, plan.tile[col]));
-  t.outer = outer_dims(p, [&](int d) { return d == row || d == col; });
+  t.rows = m.rows;
+  t.cols = m.cols;
+  t.in_pitch = p.dims[m.row_dims[0]].in_stride;
+  t.out_pitch = p.dims[m.col_dims[0]].out_stride;
+  t.strips = FastDiv(ceil_div(m.cols, plan.tile[m.col_dims[0]]));
+  if (m.is_fused()) {
+    t.fused_rows = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
+    t.fused_cols = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
+  }
+  t.outer = outer_dims(p, [&](int d) { return m.has(d); });
+  return t;
+}
+
+TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  TileParams t = matrix_params(plan, in, out);
+  t.bands = FastDiv(ceil_div(t.rows, plan.tile[last(plan.problem)]));
+  return t;
+}
+
+TileParams unaligned_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  TileParams t = matrix_params(plan, in, out);
+  const int64_t row_bytes = t.rows * plan.problem.element_bytes;
+  t.bands = FastDiv(plan.group);
+  t.groups = FastDiv(ceil_div(unaligned_bands(row_bytes, kUnalignedVariants[plan.variant]), plan.group));
   return t;
 }
 
@@ -93,40 +120,6 @@ cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_seque
   return kRuns[l.plan.variant](l, params);
 }
 
-FusedDims fused_dims(const Problem& p, const std::vector<int>& dims, int64_t Dim::* stride) {
-  FusedDims fused;
-  for (const int d : dims) {
-    fused.extent[fused.count] = FastDiv(p.dims[d].extent);
-    fused.stride[fused.count++] = p.dims[d].*stride;
-  }
-  return fused;
-}
-
-// The matrix may have several dims for its rows and for its columns.
-TileParams unaligned_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
-  const Problem& p = plan.problem;
-  const UnalignedMatrix m = unaligned_matrix(p, plan.fused_rows, plan.fused_cols);
-  const UnalignedVariant& v = kUnalignedVariants[plan.variant];
-  TileParams t;
-  t.in = in;
-  t.out = out;
-  t.rows = m.rows;
-  t.cols = m.cols;
-  t.in_pitch = p.dims[m.row_dims[0]].in_stride;
-  t.out_pitch = p.dims[m.col_dims[0]].out_stride;
-  t.bands = FastDiv(plan.group);
-  t.strips = FastDiv(ceil_div(m.cols, v.cols()));
-  t.groups = FastDiv(ceil_div(unaligned_bands(m.rows * p.element_bytes, v), plan.group));
-  t.fused_rows = fused_dims(p, m.row_dims, &Dim::in_stride);
-  t.fused_cols = fused_dims(p, m.col_dims, &Dim::out_stride);
-  t.outer = outer_dims(p, [&](int d) {
-    return std::count(m.row_dims.begin(), m.row_dims.end(), d) +
-               std::count(m.col_dims.begin(), m.col_dims.end(), d) >
-           0;
-  });
-  return t;
-}
-
 template <size_t kVariant>
 cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
   constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
@@ -134,8 +127,8 @@ cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
       UnalignedConfig<v.element_bytes, v.lanes, v.out_bytes, v.cut, v.warps, v.min_blocks, v.batch>;
   static_assert(Config::kSharedBytes == v.shared_bytes(false) && Config::kCols == v.cols(),
                 "table and kernel agree");
-  return l.plan.fused_rows * l.plan.fused_cols > 1 ? launch<unaligned_kernel<Config, true>>(l, params)
-                                                   : launch<unaligned_kernel<Config, false>>(l, params);
+  return is_fused(l.plan) ? launch<unaligned_kernel<Config, true>>(l, params)
+                          : launch<unaligned_kernel<Config, false>>(l, params);
 }
 
 template <size_t... kVariant>
