@@ -95,9 +95,9 @@ cudaError_t run_tile(const Matrix& m) {
 
 template <class C>
 cudaError_t run_unaligned(const Matrix& m) {
-  constexpr UnalignedVariant v{
-      C::kElement, C::kLanes, C::kOutBytes, C::kCut, C::kWarps, C::kMinBlocks, C::kBatch, 1, 1};
-  return run_2d<C>(unaligned_kernel<C, false>, m, unaligned_bands(m.rows * C::kElement, v),
+  constexpr UnalignedVariant v{C::kElement, C::kFused,     C::kLanes, C::kOutBytes, C::kCut, C::kWord,
+                               C::kWarps,   C::kMinBlocks, 1};
+  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, v),
                    ceil_div(m.cols, C::kCols), C::kSharedBytes);
 }
 

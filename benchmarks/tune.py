@@ -24,7 +24,7 @@ SHARED_MOST = 227 * 1024
 
 
 def tile_variants(element: int) -> list[tuple[int | str, ...]]:
-    """(in_bytes, out_bytes, threads, min_blocks, keep, direct) of every aligned tile worth compiling."""
+    """(in_bytes, out_bytes, threads, min_blocks, keep, direct, fused) of every aligned tile worth compiling."""
     found = []
     for in_bytes, out_bytes in itertools.product((128, 256, 512), repeat=2):
         shared = in_bytes // element * out_bytes
@@ -40,34 +40,33 @@ def tile_variants(element: int) -> list[tuple[int | str, ...]]:
             fit = SHARED_MOST // (shared + 1024)
             for blocks in {min(fit, 65536 // (threads * registers)) for registers in (48, 64, 80, 128)} - {0}:
                 for keep, direct in itertools.product(("false", "true"), repeat=2):
-                    found.append((in_bytes, out_bytes, threads, blocks, keep, direct))
+                    found.append((in_bytes, out_bytes, threads, blocks, keep, direct, "false"))
     return found
 
 
-def unaligned_variants(element: int) -> list[tuple[int, ...]]:
-    """(lanes, out_bytes, cut, warps, min_blocks, batch) of every unaligned tile worth compiling."""
+def unaligned_variants(element: int) -> list[tuple[int | str, ...]]:
+    """(fused, lanes, out_bytes, cut, word, warps, min_blocks) of every unaligned tile worth compiling."""
     v = 16 // element
-    found = []
-    for lanes, out_bytes, cut, warps, batch in itertools.product(
+    found: list[tuple[int | str, ...]] = []
+    for lanes, out_bytes, cut, word, warps in itertools.product(
+        (16, 32),
+        range(128, 1025, 128),
         (16, 32) if element == 1 else (32,),
-        range(128, 513, 64) if element == 1 else range(128, 641, 32),
-        (16, 32) if element == 1 else (32,),
-        (8, 12, 16, 20, 24, 32),
-        (2, 4, 8),
+        (4, 8) if element < 8 else (8,),
+        (4, 8, 12, 16, 24, 32),
     ):
-        column = out_bytes + cut + (4 if element < 4 else 0)
-        shared = lanes * (v * column + (8 if element == 8 else 4))
-        if warps % v or shared > 110 * 1024 or out_bytes // element < warps or out_bytes % cut:
+        parts = 32 // lanes
+        column = out_bytes + cut + (word if element < word else 0)
+        shared = lanes * (v * column + word)
+        rows, row_step = out_bytes // element, warps * parts
+        if out_bytes % (32 * word) or (parts > 1 and word == 4) or shared > 110 * 1024:
             continue
-        if lanes == 16 and ((64 // element) % warps or (out_bytes // element) % 128):
-            continue
-        if out_bytes // element // warps < batch:
+        if row_step % v or warps % max(1, v // parts) or rows % row_step or not 2 <= rows // row_step <= 16:
             continue
         blocks = min(SHARED_MOST // (shared + 1024), 2048 // (32 * warps))
-        registers = 65536 // (32 * warps * blocks)
-        if registers < 32:
-            continue
-        found.append((lanes, out_bytes, cut, warps, blocks, batch))
+        for fewer in {blocks, max(1, blocks - 1), max(1, 160 * 1024 // shared)}:
+            if 65536 // (32 * warps * fewer) >= 32:
+                found.append(("false", lanes, out_bytes, cut, word, warps, fewer))
     return found
 
 

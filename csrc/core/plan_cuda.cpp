@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
+constexpr int64_t kMostPitch = 4294967295;   // that the unaligned tile kernel multiplies with
 constexpr int kSimpleThreads = 256;
 
 int last(const Problem& p) { return p.rank - 1; }
@@ -27,14 +28,12 @@ bool one_run(const Problem& p) {
 bool output_is_dense(const Problem& p) { return p.rank > 0 && p.dims[last(p)].out_stride == p.element_bytes; }
 
 // Every address, pitch and extent that the vectors of a tile touch is a multiple of 16 bytes.
-bool tile_is_aligned(const Problem& p, int col_dim) {
-  uint64_t bits = p.in_address | p.out_address;
+bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
+  uint64_t bits = p.in_address | p.out_address | static_cast<uint64_t>((m.rows | m.cols) * p.element_bytes);
   for (int d = 0; d < p.rank; ++d) {
-    if (d != col_dim) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
-    if (d != last(p)) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+    if (!m.has_col(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
+    if (!m.has_row(d)) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   }
-  bits |= static_cast<uint64_t>(p.dims[col_dim].extent * p.element_bytes);
-  bits |= static_cast<uint64_t>(p.dims[last(p)].extent * p.element_bytes);
   return bits % kVector == 0;
 }
 
@@ -52,71 +51,78 @@ int64_t tile_count(const Problem& p, const int32_t* tile) {
 struct TileChoice {
   int variant = -1;
   double filled = 0;
+  TileMatrix matrix;
 };
 
 // The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the
-// faster on large problems.
-TileChoice choose_tile(const Problem& p, int col_dim, const DeviceFacts& facts) {
+// faster on large problems. None where nothing is aligned.
+TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
   constexpr int kNarrow = 64;             // bytes
   constexpr double kSmallTileRate = 0.8;  // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
   constexpr double kDirectRate = 2;       // before smaller tiles, which are not
+  constexpr double kFullEnough = 0.85;    // without fusing
   const int64_t bytes = element_count(p) * p.element_bytes;
   TileChoice best;
   double best_score = 0;
-  for (int v = 0; v < static_cast<int>(std::size(kTileVariants)); ++v) {
-    const TileVariant& t = kTileVariants[v];
-    if (t.element_bytes != p.element_bytes) continue;
-    const int64_t rows = t.out_bytes / t.element_bytes, cols = t.in_bytes / t.element_bytes;
-    // A narrow variant is for matrices as narrow as it: elsewhere its short rows cost more than they fill.
-    if (t.in_bytes < kNarrow && p.dims[col_dim].extent > cols) continue;
-    if (t.out_bytes < kNarrow && p.dims[last(p)].extent > rows) continue;
-    const bool direct = t.direct_most > 0;
-    if (direct && bytes > t.direct_most) continue;
-    const double full = filled(p.dims[last(p)].extent, rows) * filled(p.dims[col_dim].extent, cols);
-    int64_t blocks = ceil_div(p.dims[last(p)].extent, rows) * ceil_div(p.dims[col_dim].extent, cols);
-    for (int d = 0; d < p.rank; ++d) {
-      if (d != col_dim && d != last(p)) blocks *= p.dims[d].extent;
+  for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
+    for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
+      const bool fused = rows + cols > 2;
+      if (fused && best.filled >= kFullEnough) continue;
+      const TileMatrix m = tile_matrix(p, rows, cols);
+      if (m.rows == 0 || !tile_is_aligned(p, m)) continue;
+      for (int v = 0; v < static_cast<int>(std::size(kTileVariants)); ++v) {
+        const TileVariant& t = kTileVariants[v];
+        if (t.element_bytes != p.element_bytes || t.fused != fused) continue;
+        const int64_t tile_rows = t.out_bytes / t.element_bytes, tile_cols = t.in_bytes / t.element_bytes;
+        // A narrow variant is for matrices as narrow as it: elsewhere its short rows cost more than they
+        // fill.
+        if (t.in_bytes < kNarrow && m.cols > tile_cols) continue;
+        if (t.out_bytes < kNarrow && m.rows > tile_rows) continue;
+        const bool direct = t.direct_most > 0;
+        if (direct && bytes > t.direct_most) continue;
+        const double full = filled(m.rows, tile_rows) * filled(m.cols, tile_cols);
+        const int64_t blocks = ceil_div(m.rows, tile_rows) * ceil_div(m.cols, tile_cols) *
+                               (element_count(p) / (m.rows * m.cols));
+        // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
+        const double area = p.element_bytes == kVector ? 1 : full;
+        const double rate = direct                                            ? kDirectRate
+                            : t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate
+                                                                              : 1;
+        const double score =
+            rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
+        if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full, m}, best_score = score;
+      }
     }
-    // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
-    const double area = p.element_bytes == kVector ? 1 : full;
-    const double rate = direct                                            ? kDirectRate
-                        : t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate
-                                                                          : 1;
-    const double score = rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
-    if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full}, best_score = score;
   }
   return best;
 }
 
-int unaligned_variant(int64_t element_bytes) {
-  for (int v = 0; v < static_cast<int>(std::size(kUnalignedVariants)); ++v) {
-    if (kUnalignedVariants[v].element_bytes == element_bytes) return v;
-  }
-  return -1;
-}
+struct UnalignedChoice {
+  int variant = -1;
+  TileMatrix matrix;
+  double time = 0;  // over a copy's
+};
 
-// Time that the unaligned tile kernel takes, over a copy's.
-double unaligned_time(const Problem& p, const TileMatrix& m) {
-  const UnalignedVariant& v = kUnalignedVariants[unaligned_variant(p.element_bytes)];
-  const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
-  const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
-  // Columns that are not there are loaded, but not stored.
-  constexpr double kLoads = 0.25;
-  const double tile_time = (kLoads / filled(m.cols, v.cols()) + 1 - kLoads) / rows_filled;
-  return tile_time / (m.is_fused() ? v.fused_rate : v.rate);
-}
-
-// Of how many dims rows and columns are made.
-TileMatrix choose_unaligned(const Problem& p) {
-  TileMatrix best = tile_matrix(p, 1, 1);
-  double best_time = unaligned_time(p, best);
+// Of how many dims rows and columns are made, and which tile takes them in the least time.
+UnalignedChoice choose_unaligned(const Problem& p) {
+  UnalignedChoice best;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
       const TileMatrix m = tile_matrix(p, rows, cols);
       if (m.rows == 0) continue;
-      const double time = unaligned_time(p, m);
-      if (time < best_time) best = m, best_time = time;
+      for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
+        const UnalignedVariant& v = kUnalignedVariants[i];
+        if (v.element_bytes != p.element_bytes || v.fused != m.is_fused()) continue;
+        const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
+        const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
+        // Columns that are not there are loaded, but not stored.
+        constexpr double kLoads = 0.25;
+        const double tiles = (kLoads / filled(m.cols, v.cols()) + 1 - kLoads) / rows_filled;
+        // Wider elements leave time in which empty places cost less.
+        const double time = (1 + (p.element_bytes < 4 ? 1 : 0.6) * (tiles - 1)) / v.rate;
+        if (best.variant < 0 || time < best.time) best = {i, m, time};
+      }
     }
   }
   return best;
@@ -167,6 +173,17 @@ WhyNot needs_few_outer_dims(const Problem& p, int inside) {
          " dims beyond its tile, and this problem has " + std::to_string(p.rank - inside);
 }
 
+// Bytes of the output that the innermost dims fill without a gap, and how many dims they are.
+int64_t span_of_runs(const Problem& p, int& dims) {
+  int64_t span = p.dims[last(p)].extent * p.element_bytes;
+  for (dims = 1; dims < p.rank && dims <= kMaxFusedDims; ++dims) {
+    const Dim& next = p.dims[last(p) - dims];
+    if (next.out_stride != span || span * next.extent >= kFastDivLimit) break;
+    span *= next.extent;
+  }
+  return span;
+}
+
 WhyNot fill_copy(Plan& plan) {
   const Problem& p = plan.problem;
   if (!one_run(p)) return "it needs one run that is contiguous on both sides after normalising";
@@ -181,64 +198,91 @@ WhyNot fill_rows(Plan& plan) {
   if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
     return "it needs an innermost dim that is contiguous on both sides";
   }
-  // The plane of a block, in vectors along the run; the printed tile is in elements.
-  const int64_t run = p.dims[last(p)].extent;
-  const int64_t vectors = rows_vectors(run * p.element_bytes, p.element_bytes);
-  const int64_t cols = std::min<int64_t>(vectors, kRowsTileVectors);
-  const int64_t fit = std::max<int64_t>(1, kRowsTileVectors / cols);
-  plan.tile[last(p)] = static_cast<int32_t>(std::min(run, cols * kVector / p.element_bytes));
-  if (p.rank > 1) plan.tile[last(p) - 1] = static_cast<int32_t>(std::min(p.dims[last(p) - 1].extent, fit));
-  plan.grid = ceil_div(vectors, cols);
-  for (int d = 0; d + 1 < p.rank; ++d) plan.grid *= ceil_div(p.dims[d].extent, plan.tile[d]);
   plan.block = kSimpleThreads;
-  return needs_few_outer_dims(p, 2);
+  const int64_t run = p.dims[last(p)].extent;
+  if (p.element_bytes == kVector) {
+    // The plane of a block, in vectors along the run.
+    const int64_t cols = std::min<int64_t>(run, kRowsTileVectors);
+    plan.tile[last(p)] = static_cast<int32_t>(cols);
+    const int64_t fit = std::max<int64_t>(1, kRowsTileVectors / cols);
+    if (p.rank > 1) plan.tile[last(p) - 1] = static_cast<int32_t>(std::min(p.dims[last(p) - 1].extent, fit));
+    plan.grid = tile_count(p, plan.tile);
+    return needs_few_outer_dims(p, 2);
+  }
+  const int64_t run_bytes = run * p.element_bytes;
+  const int64_t span = span_of_runs(p, plan.fused_rows);
+  plan.tile[last(p)] = static_cast<int32_t>(std::min<int64_t>(run, kRunsChunk / p.element_bytes));
+  plan.grid = element_count(p) * p.element_bytes / span * runs_chunks(span);
+  plan.shared_bytes = static_cast<int>(std::min(kRunsChunk / run_bytes + 2, span / run_bytes)) * 8;
+  return needs_few_outer_dims(p, plan.fused_rows);
+}
+
+// How many tiles go along output rows before the next strip of columns does. Strips share lines of the input:
+// the next one comes while they are still in L2; where there are few, all of them do.
+int64_t bands_in_l2(int64_t tile_bytes, int64_t strips, const DeviceFacts& facts) {
+  constexpr int64_t kPartOfL2 = 3, kFew = 20;
+  return std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / (tile_bytes * (strips <= kFew ? strips : 1)));
 }
 
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
-  const int col_dim = input_dense_dim(p);
-  if (!tile_is_aligned(p, col_dim)) {
+  const TileChoice choice = choose_tile(p, facts);
+  if (choice.variant < 0) {
     return "it needs addresses, pitches and both inner extents to be multiples of 16 bytes";
   }
-  plan.variant = choose_tile(p, col_dim, facts).variant;
+  plan.variant = choice.variant;
   const TileVariant& t = kTileVariants[plan.variant];
-  plan.tile[last(p)] = t.out_bytes / t.element_bytes;
-  plan.tile[col_dim] = t.in_bytes / t.element_bytes;
-  plan.grid = tile_count(p, plan.tile);
+  const TileMatrix& m = choice.matrix;
+  const int64_t rows = t.out_bytes / t.element_bytes, cols = t.in_bytes / t.element_bytes;
+  plan.fused_rows = m.row_dim_count;
+  plan.fused_cols = m.col_dim_count;
+  plan.tile[m.row_dims[0]] = static_cast<int32_t>(rows);
+  plan.tile[m.col_dims[0]] = static_cast<int32_t>(cols);
+  const int64_t bands = ceil_div(m.rows, rows), strips = ceil_div(m.cols, cols);
+  // 256 bytes: what load_keep() brings to L2.
+  const bool shares_lines = p.dims[m.row_dims[0]].in_stride % 256 != 0;
+  const int64_t most = bands_in_l2(2 * rows * cols * p.element_bytes, strips, facts);
+  const int64_t groups = shares_lines ? ceil_div(bands, most) : 1;
+  plan.group = ceil_div(bands, groups);
+  plan.grid = element_count(p) / (m.rows * m.cols) * strips * plan.group * groups;
   plan.block = t.threads;
   plan.shared_bytes = t.shared_bytes();
-  return needs_few_outer_dims(p, 2);
+  return needs_few_outer_dims(p, m.row_dim_count + m.col_dim_count);
 }
 
 WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
-  plan.variant = unaligned_variant(p.element_bytes);
-  if (plan.variant < 0) return "it has no variant for 16-byte elements, which are always aligned";
-  const UnalignedVariant& v = kUnalignedVariants[plan.variant];
-  const TileMatrix m = choose_unaligned(p);
+  if (p.element_bytes == kVector) return "it has no variant for 16-byte elements, which are always aligned";
+  const UnalignedChoice choice = choose_unaligned(p);
+  const TileMatrix& m = choice.matrix;
   if (m.rows < kVector / p.element_bytes) {
     return "it needs at least " + std::to_string(kVector / p.element_bytes) +
            " elements along an output row, got " + std::to_string(m.rows);
   }
+  const int64_t in_pitch = p.dims[m.row_dims[0]].in_stride;
+  if (!m.is_fused() && in_pitch > kMostPitch) {
+    return "it needs input rows less than 4 GiB apart, got " + std::to_string(in_pitch) + " bytes";
+  }
+  plan.variant = choice.variant;
+  const UnalignedVariant& v = kUnalignedVariants[plan.variant];
   plan.fused_rows = m.row_dim_count;
   plan.fused_cols = m.col_dim_count;
   plan.tile[m.row_dims[0]] = v.rows();
   plan.tile[m.col_dims[0]] = v.cols();
   const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
-  // Strips of columns share lines of the input: the next strip comes while they are still in L2.
-  constexpr int64_t kPartOfL2 = 3, kLine = 128;
+  const int64_t strips = ceil_div(m.cols, v.cols());
+  constexpr int64_t kLine = 128;
   const int64_t tile_bytes =
       v.rows() * (v.cols() * p.element_bytes + kLine) + v.cols() * (v.out_bytes + v.cut);
-  const int64_t most = std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / tile_bytes);
-  const int64_t groups = ceil_div(bands, most);
+  const int64_t groups = ceil_div(bands, bands_in_l2(tile_bytes, strips, facts));
   plan.group = ceil_div(bands, groups);
-  plan.grid = element_count(p) / (m.rows * m.cols) * ceil_div(m.cols, v.cols()) * plan.group * groups;
+  plan.grid = element_count(p) / (m.rows * m.cols) * strips * plan.group * groups;
   plan.block = v.warps * 32;
-  plan.shared_bytes = v.shared_bytes(m.is_fused());
+  plan.shared_bytes = v.shared_bytes();
   return needs_few_outer_dims(p, m.row_dim_count + m.col_dim_count);
 }
 
@@ -326,24 +370,27 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts, BestStaged
   const double tile_filled = p.element_bytes == 1   ? 0.6
                              : p.element_bytes <= 4 ? 0.88
                              : p.element_bytes == 8 ? 0.85
-                                                    : 0.95;
+                                                    : 0.87;
   // Runs moved directly are long enough that their ends do not matter, and fill a block. Staging wider
   // elements beats them on longer ones.
-  const int64_t shortest_run = p.element_bytes < 4 ? 96 : 4096;
+  const int64_t shortest_run = p.element_bytes < 4 ? 8 : 4096;
   constexpr int64_t kLeastVectors = 256;
   switch (kernel) {
     case Kernel::kRows: {
-      const int64_t bytes = p.dims[last(p)].extent * p.element_bytes;
-      const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
-      const int64_t vectors = rows_vectors(bytes, p.element_bytes);
-      return (p.element_bytes == kVector || bytes >= shortest_run) && vectors * across >= kLeastVectors;
+      if (!output_is_dense(p)) return false;
+      if (p.element_bytes == kVector) {
+        const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
+        return p.dims[last(p)].extent * across >= kLeastVectors;
+      }
+      int dims = 0;
+      return p.dims[last(p)].extent * p.element_bytes >= shortest_run &&
+             span_of_runs(p, dims) >= kRunsChunk / 2;
     }
     case Kernel::kTile:
-      return needs_two_dense_dims(p).empty() &&
-             choose_tile(p, input_dense_dim(p), facts).filled >= tile_filled;
+      return needs_two_dense_dims(p).empty() && choose_tile(p, facts).filled >= tile_filled;
     case Kernel::kTileUnaligned:
-      if (!needs_two_dense_dims(p).empty() || unaligned_variant(p.element_bytes) < 0) return false;
-      return staged_takes_longer(p, unaligned_time(p, choose_unaligned(p)), staged);
+      if (!needs_two_dense_dims(p).empty() || p.element_bytes == kVector) return false;
+      return staged_takes_longer(p, choose_unaligned(p).time, staged);
     default:
       return true;
   }
@@ -362,9 +409,12 @@ constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::
 
 }  // namespace
 
-bool TileMatrix::has(int dim) const {
-  return std::find(row_dims, row_dims + row_dim_count, dim) != row_dims + row_dim_count ||
-         std::find(col_dims, col_dims + col_dim_count, dim) != col_dims + col_dim_count;
+bool TileMatrix::has_row(int dim) const {
+  return std::find(row_dims, row_dims + row_dim_count, dim) != row_dims + row_dim_count;
+}
+
+bool TileMatrix::has_col(int dim) const {
+  return std::find(col_dims, col_dims + col_dim_count, dim) != col_dims + col_dim_count;
 }
 
 TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims) {

@@ -25,7 +25,9 @@ struct TileMatrix {
   int row_dims[kMaxFusedDims], col_dims[kMaxFusedDims];  // fastest first
 
   bool is_fused() const { return row_dim_count > 1 || col_dim_count > 1; }
-  bool has(int dim) const;  // among its rows or columns
+  bool has_row(int dim) const;
+  bool has_col(int dim) const;
+  bool has(int dim) const { return has_row(dim) || has_col(dim); }
 };
 TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims);
 

@@ -25,6 +25,7 @@ struct TileVariant {
   bool keep;  // load through load_keep()
   // 0: through shared memory. Else straight from registers, for problems of at most so many bytes.
   int64_t direct_most;
+  bool fused = false;  // rows or columns are several dims
 
   // Output rows of less than a line have one unused after every 16 bytes of an input row.
   constexpr int shared_bytes() const {
@@ -41,6 +42,7 @@ inline constexpr TileVariant kTileVariants[] = {
     {1, 128, 128, 64, 6, false, 0},         //
     {1, 64, 64, 32, 16, false, 0},          // 1024^2 .82 (128 x 128: .74), 4096 x 64 x 64 .99 (staged: .69)
     {1, 64, 64, 32, 16, false, 4 << 20},    // 1440^2 .94 (staged: .86), 2048^2 .90 (.79)
+    {1, 128, 128, 64, 6, false, 0, true},   // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (staged: .49)
     {1, 32, 1024, 256, 3, false, 0},        // 1M x 32
     {1, 1024, 32, 256, 3, false, 0},        // 32 x 1M
     {1, 16, 2048, 256, 3, false, 0},        // 2M x 16 .84 (staged: .77)
@@ -48,6 +50,7 @@ inline constexpr TileVariant kTileVariants[] = {
     {2, 256, 256, 256, 3, false, 0},        // .959 .964 .922 .962
     {2, 128, 128, 64, 12, false, 0},        //
     {2, 128, 128, 64, 12, false, 2 << 20},  // 1024^2 .96 (staged: .93)
+    {2, 128, 128, 64, 12, false, 0, true},  // the same .88 (staged .60, unaligned .78; 4 bytes: unaligned)
     {2, 64, 128, 32, 16, false, 0},         // 1M x 32
     {2, 128, 64, 32, 16, false, 0},         // 32 x 1M .92 (staged: .85)
     {2, 32, 1024, 128, 6, false, 0},        // 2M x 16 .90 (staged: .87)
@@ -65,21 +68,21 @@ inline constexpr TileVariant kTileVariants[] = {
 // One compiled variant of the unaligned tile kernel: see UnalignedConfig.
 struct UnalignedVariant {
   int element_bytes;
+  bool fused;  // rows or columns are several dims
   int lanes;
   int out_bytes;
   int cut;
+  int word;  // bytes
   int warps;
   int min_blocks;
-  int batch;
-  double rate;        // of full tiles, fraction of the copy kernel
-  double fused_rate;  // the same where rows or columns are several dims
+  double rate;  // of full tiles, fraction of the copy kernel
 
   constexpr int cols() const { return (lanes - 1) * 16 / element_bytes; }
   constexpr int rows() const { return out_bytes / element_bytes; }
   // Where rows or columns are several dims, a table says where each row begins in either memory.
-  constexpr int shared_bytes(bool fused) const {
-    const int column = out_bytes + cut + (element_bytes < 4 ? 4 : 0);
-    return lanes * (16 / element_bytes * column + (element_bytes == 8 ? 8 : 4)) +
+  constexpr int shared_bytes() const {
+    const int column = out_bytes + cut + (element_bytes < word ? word : 0);
+    return lanes * (16 / element_bytes * column + word) +
            (fused ? (rows() + cut / element_bytes + cols() + lanes) * 8 : 0);
   }
 };
@@ -90,22 +93,26 @@ constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
 }
 
 // One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py);
-// rates: 35 problems an element width, N-d ones among them.
+// fused at 89 x 83 x 97 x 79 and 37 x 41 x 31 x 29 x 43 reversed. Rates: 30 N-d problems an element width.
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
-    {1, 16, 256, 16, 16, 2, 4, 0.78, 0.52},  // .832 .733 .734 .731
-    {2, 32, 320, 32, 16, 2, 4, 0.88, 0.67},  // .888 .832 .845 .823
-    {4, 32, 256, 32, 16, 4, 4, 0.96, 0.89},  // .944 .930 .929 .911
-    {8, 32, 480, 32, 12, 5, 4, 0.97, 0.94},  // .938 .951 .942 .944
+    {1, false, 16, 256, 16, 8, 16, 2, 0.72},  // .852 .749 .755 .759
+    {1, true, 16, 256, 16, 8, 16, 2, 0.57},   // .619 .565
+    {2, false, 16, 256, 32, 8, 8, 4, 0.92},   // .930 .902 .900 .883
+    {2, true, 16, 256, 32, 8, 8, 4, 0.80},    // .811 .755
+    {4, false, 32, 256, 32, 4, 8, 4, 0.96},   // .944 .930 .938 .926
+    {4, true, 32, 256, 32, 4, 8, 4, 0.89},    // .861 .853
+    {4, true, 16, 512, 32, 8, 8, 4, 0.87},    // 1000003 x 5 x 11 -> 2,1,0 .91 (wider tiles: .77)
+    {8, false, 32, 512, 32, 8, 8, 4, 0.97},   // .940 .961 .924 .950
+    {8, true, 32, 512, 32, 8, 8, 4, 0.94},    // .882 .877
 };
 
 // Vectors of 16 bytes that a block of the rows kernel moves.
 inline constexpr int kRowsTileVectors = 1024;
 
-// Aligned 16-byte vectors that cover a run, wherever in a vector its output begins: what a thread of the rows
-// kernel moves is one of them. Elements of 16 bytes are aligned.
-constexpr int64_t rows_vectors(int64_t run_bytes, int64_t element_bytes) {
-  return element_bytes == 16 ? run_bytes / 16 : (run_bytes + 15) / 16 + 1;
-}
+// Bytes of the output that a block of the runs kernel fills (of 4, 8, 16 and 32 KB the best), and how many
+// such chunks a span of it takes, wherever in a line it begins.
+inline constexpr int kRunsChunk = 8192;
+constexpr int64_t runs_chunks(int64_t span_bytes) { return (span_bytes + 127 + kRunsChunk - 1) / kRunsChunk; }
 
 // Staged tiles: bytes of a tile (several blocks share an SM's memory, and small problems need many blocks).
 // Of 14, 16 and 20 KiB, the last is best on 4096 x 64 x 64, 65536 x 17 x 31 and N-d problems of 2 to 8 bytes.

@@ -8,16 +8,22 @@ namespace tx::cuda {
 
 inline constexpr int kSimpleThreads = 256;
 
-// Bytes [0, 16) at `from` as a vector, cut from the aligned words that hold them; words outside [low, high)
-// are not read.
+// Bytes [low, high) of the 16 at `from`, cut from the one or two aligned vectors that hold them; others are
+// not read.
 __device__ __forceinline__ uint4 cut_vector(const uint8_t* from, int low, int high) {
-  const auto skew = static_cast<int>(reinterpret_cast<uintptr_t>(from) & 3);
-  const auto* words = reinterpret_cast<const uint32_t*>(from - skew);
-  uint32_t w[5];
+  const auto skew = static_cast<int>(reinterpret_cast<uintptr_t>(from) & (kVector - 1));
+  const auto* granule = reinterpret_cast<const uint4*>(from - skew);
+  uint4 a = {}, b = {};
+  if (skew + low < kVector) a = granule[0];
+  if (skew + high > kVector) b = granule[1];
+  uint32_t w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
-  for (int i = 0; i < 5; ++i) w[i] = 4 * i - skew + 4 > low && 4 * i - skew < high ? words[i] : 0;
-  return make_uint4(__funnelshift_r(w[0], w[1], 8 * skew), __funnelshift_r(w[1], w[2], 8 * skew),
-                    __funnelshift_r(w[2], w[3], 8 * skew), __funnelshift_r(w[3], w[4], 8 * skew));
+  for (int i = 0; i < 6; ++i) w[i] = skew & 8 ? w[i + 2] : w[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) w[i] = skew & 4 ? w[i + 1] : w[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) w[i] = __funnelshift_r(w[i], w[i + 1], 8 * (skew & 3));
+  return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
 // The first `count` < 16 bytes of a vector to the aligned 16 bytes at `to`: the powers of two that make up
@@ -38,82 +44,129 @@ __device__ __forceinline__ void store_last(uint8_t* to, uint4 v, int count) {
   if (count & 1) to -= 1, *to = static_cast<uint8_t>(v.w >> 24);
 }
 
-// Vector `index` of the aligned 16-byte vectors that cover a run of `bytes` at `out`, from `in` at any
-// address. Vector 0 holds the first byte.
-__device__ __forceinline__ void copy_vector(const uint8_t* in, uint8_t* out, int64_t bytes, int64_t index) {
-  const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(out) & (kVector - 1));
-  const int64_t at = index * kVector + (head ? head - kVector : 0);
-  if (at >= bytes) return;
-  const uint8_t* from = in + at;
-  if (at >= 0 && at + kVector <= bytes) {
-    const bool aligned = (reinterpret_cast<uintptr_t>(from) & (kVector - 1)) == 0;
-    *reinterpret_cast<uint4*>(out + at) =
-        aligned ? *reinterpret_cast<const uint4*>(from) : cut_vector(from, 0, kVector);
-    return;
-  }
-  const int low = at < 0 ? static_cast<int>(-at) : 0;
-  const int high = static_cast<int>(min(bytes - at, int64_t{kVector}));
-  if (low > 0 && high < kVector) {  // the whole run
-    for (int b = low; b < high; ++b) out[at + b] = from[b];
-    return;
-  }
-  const uint4 v = cut_vector(from, low, high);
-  if (low > 0) {
-    store_last(out + at, v, kVector - low);
+// Bytes [low, high) of a vector to the aligned 16 bytes at `to`.
+__device__ __forceinline__ void store_part(uint8_t* to, uint4 v, int low, int high) {
+  if (low == 0 && high == kVector) {
+    *reinterpret_cast<uint4*>(to) = v;
+  } else if (low == 0) {
+    store_first(to, v, high);
+  } else if (high == kVector) {
+    store_last(to, v, kVector - low);
   } else {
-    store_first(out + at, v, high);
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int b = 0; b < kVector; ++b) {
+      if (b >= low && b < high) to[b] = static_cast<uint8_t>(w[b / 4] >> (8 * (b % 4)));
+    }
   }
 }
 
 // One run, one vector a thread: more bytes a thread, persistent grids, bulk copies and cache hints were all
 // no faster (H200).
 __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_constant__ CopyParams p) {
-  copy_vector(p.in, p.out, p.bytes, static_cast<int64_t>(blockIdx.x) * kSimpleThreads + threadIdx.x);
+  // The aligned vectors of the output, the first of which holds its first byte.
+  const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(p.out) & (kVector - 1));
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kSimpleThreads + threadIdx.x) * kVector - lead;
+  const int low = at < 0 ? static_cast<int>(-at) : 0;
+  const auto high = static_cast<int>(min(p.bytes - at, int64_t{kVector}));
+  if (low >= high) return;
+  const uint8_t* const from = p.in + at;
+  const bool aligned = low == 0 && high == kVector && reinterpret_cast<uintptr_t>(from) % kVector == 0;
+  store_part(p.out + at, aligned ? *reinterpret_cast<const uint4*>(from) : cut_vector(from, low, high), low,
+             high);
 }
 
-// Many runs, contiguous on both sides. A block moves a plane of tile_rows runs x tile_cols vectors, lanes
-// along a run. kAligned: every run is whole vectors on both sides.
-template <bool kAligned>
+// Many runs, contiguous on both sides, all whole aligned vectors. A block moves a plane of tile_rows runs x
+// tile_cols vectors, lanes along a run.
 __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_constant__ RowsParams p) {
   const QuotRem strip = p.strips.divmod(blockIdx.x);
   const QuotRem band = p.bands.divmod(strip.quot);
   const int64_t row0 = static_cast<int64_t>(band.rem) * p.tile_rows;
   const int64_t col0 = static_cast<int64_t>(strip.rem) * p.tile_cols.divisor;
-  const uint8_t* in = p.in + row0 * p.in_pitch;
-  uint8_t* out = p.out + row0 * p.out_pitch;
+  const uint8_t* in = p.in + row0 * p.in_pitch + col0 * kVector;
+  uint8_t* out = p.out + row0 * p.out_pitch + col0 * kVector;
   p.outer.advance(band.quot, in, out);
   const auto rows = static_cast<uint32_t>(min(p.rows - row0, int64_t{p.tile_rows}));
   const auto cols = static_cast<uint32_t>(min(p.vectors - col0, static_cast<int64_t>(p.tile_cols.divisor)));
   const int count = p.tile_rows * p.tile_cols.divisor;
-  if constexpr (kAligned) {
-    in += col0 * kVector;
-    out += col0 * kVector;
-    constexpr int kBatch = 4;
-    for (int first = threadIdx.x; first < count; first += kBatch * kSimpleThreads) {
-      uint4 v[kBatch];
+  constexpr int kBatch = 4;
+  for (int first = threadIdx.x; first < count; first += kBatch * kSimpleThreads) {
+    uint4 v[kBatch];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
-        if (at.quot < rows && at.rem < cols) {
-          v[b] = *reinterpret_cast<const uint4*>(in + at.quot * p.in_pitch + at.rem * kVector);
-        }
-      }
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
-        if (at.quot < rows && at.rem < cols) {
-          *reinterpret_cast<uint4*>(out + at.quot * p.out_pitch + at.rem * kVector) = v[b];
-        }
-      }
-    }
-  } else {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < count; i += kSimpleThreads) {
-      const QuotRem at = p.tile_cols.divmod(i);
+    for (int b = 0; b < kBatch; ++b) {
+      const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
       if (at.quot < rows && at.rem < cols) {
-        copy_vector(in + at.quot * p.in_pitch, out + at.quot * p.out_pitch, p.run_bytes, col0 + at.rem);
+        v[b] = *reinterpret_cast<const uint4*>(in + at.quot * p.in_pitch + at.rem * kVector);
       }
     }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
+      if (at.quot < rows && at.rem < cols) {
+        *reinterpret_cast<uint4*>(out + at.quot * p.out_pitch + at.rem * kVector) = v[b];
+      }
+    }
+  }
+}
+
+// Bytes [0, count) of a, the others of b.
+__device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
+  const auto merge = [&](uint32_t x, uint32_t y, int n) {
+    const uint32_t mask = n >= 4 ? ~0u : n <= 0 ? 0 : (1u << (8 * n)) - 1;
+    return (x & mask) | (y & ~mask);
+  };
+  return make_uint4(merge(a.x, b.x, count), merge(a.y, b.y, count - 4), merge(a.z, b.z, count - 8),
+                    merge(a.w, b.w, count - 12));
+}
+
+// Runs of any length at any address that follow one another in the output: a block fills kRunsChunk bytes of
+// it, whole lines, a vector a thread at a time, each gathered from the one or more runs that it spans. So no
+// two blocks write to one sector inside a span of the output, however short its runs are.
+__global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  auto* const begins = reinterpret_cast<const uint8_t**>(memory);
+  const QuotRem chunk = p.chunks.divmod(blockIdx.x);
+  const uint8_t* in = p.in;
+  uint8_t* out = p.out;
+  p.outer.advance(chunk.quot, in, out);
+  constexpr int kLine = 128;
+  const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(out) & (kLine - 1));
+  const int64_t begin = static_cast<int64_t>(chunk.rem) * kRunsChunk - lead;  // of this chunk, in the span
+  out += begin;
+  // Runs that the chunk spans, and what the first has before it. The only run of a span may be of any length.
+  const bool one = p.runs == 1;
+  const auto first_byte = static_cast<uint32_t>(one ? 0 : max(begin, int64_t{0}));
+  const uint32_t first_run = p.run.divmod(first_byte).quot;
+  const int64_t skip = begin - static_cast<int64_t>(first_run) * p.run_bytes;
+  const auto run_bytes = static_cast<int>(one ? min(p.run_bytes - skip, int64_t{1} << 30) : p.run_bytes);
+  const int before = one ? 0 : static_cast<int>(skip);
+  const int64_t touched = one ? 1 : (kRunsChunk + max(before, 0)) / run_bytes + 1;
+  const auto count = static_cast<int>(min(p.runs - first_run, touched));
+  for (int i = threadIdx.x; i < count; i += kSimpleThreads) {
+    begins[i] = in + (one ? skip : p.fused.offset(first_run + i));
+  }
+  __syncthreads();
+  const int low = begin < 0 ? static_cast<int>(-begin) : 0;
+  const auto high = static_cast<int>(min(p.span_bytes - begin, int64_t{kRunsChunk}));
+#pragma unroll
+  for (int i = 0; i < kRunsChunk / kVector / kSimpleThreads; ++i) {
+    const int at = (threadIdx.x + i * kSimpleThreads) * kVector;
+    const int end = min(kVector, high - at);
+    int done = max(low - at, 0);  // bytes of the vector
+    const int start = done;
+    if (done >= end) continue;
+    uint4 v = {};
+    while (true) {
+      const auto place = static_cast<uint32_t>(at + done + before);
+      const uint32_t run = one ? 0 : p.run.divmod(place).quot;
+      const int in_run = static_cast<int>(place) - static_cast<int>(run) * run_bytes;
+      const int stop = min(done + run_bytes - in_run, end);
+      const uint4 piece = cut_vector(begins[run] + (in_run - done), done, stop);
+      v = done == 0 ? piece : merge_vectors(v, piece, done);
+      done = stop;
+      if (done == end) break;
+    }
+    store_part(out + at, v, start, end);
   }
 }
 

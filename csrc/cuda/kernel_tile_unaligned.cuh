@@ -1,14 +1,16 @@
 // 2-D tiles at any pitch and any address, for 1-, 2-, 4- and 8-byte elements: alignment lives in addresses,
 // so that no register is ever shifted.
 //
-//   load   A warp reads rows that are congruent modulo V = 16 / element bytes. Their addresses are congruent
-//          modulo 16, so how far a row starts inside its first 16-byte granule is one constant of the warp.
-//          Each lane loads whole granules of the widened row: element m of lane l is tile column
-//          V * l + m - skew.
-//   stage  Elements go one by one to shared memory, column by column. Groups of V columns lie an odd number
-//          of words apart, so the lanes of a store meet no bank conflict. A column begins at its output
-//          row's residue modulo 4: shared words ARE output words.
-//   store  A warp writes one output row, a lane one word, lined up with 128-byte lines.
+//   load   A warp, or half of it, reads rows that are congruent modulo V = 16 / element bytes. Their
+//          addresses are congruent modulo 16, so how far a row starts inside its first 16-byte granule is one
+//          constant. Each lane loads whole granules of the widened row: element m of lane l is tile column
+//          V * l + m - skew. All rows of a thread are in flight before the first is staged.
+//   stage  Elements go one by one to shared memory, column by column. A column begins at its output row's
+//          residue modulo a word: shared words ARE output words. Groups of V columns lie an odd number of
+//          words apart; with words of 8 bytes that leaves half of the banks to the other half of the warp,
+//          whose rows, or columns, are 4 bytes off.
+//   store  A warp writes one output row at a time, a lane one word of it, in windows of whole words: lanes
+//          follow the lines of the output, so that the first ones may store the window's end.
 //
 // Where one block ends along an output row the next one begins at a multiple of kCut bytes of the output's
 // address, so that no 32-byte sector has two writers; the price is kCut / element bytes halo rows read twice.
@@ -20,67 +22,75 @@
 // instead, when a row's residue is not the last one's, cost 1-byte elements half their rate.)
 //
 // Reads the whole granules that hold the first and last bytes of a row: they lie on the pages of those bytes.
-// Needs at least V rows. Between fused dims, short ones, it costs the narrow elements .15 to .25 of a copy
-// (H200, of .75 and .87), the wide ones .05 to .1: where the pages of a tile's rows lie far apart, and for
-// the shifts.
+// Needs at least V rows.
 //
-// 1-byte elements are bound by their shared stores, one an element (H200: mio_throttle first among the
-// stalls, DRAM at 52 %). Tried and slower: 4 x 4 blocks cut from two granules by funnel shifts, so that a
-// word is stored at a time (.51 to .63 of a copy where this has .73 to .83; 19 instructions an element
-// against 10); several tiles a block, one after another, to find the places of the columns once (1 byte .50
-// to .57, 8 bytes .78 to .82: two barriers a tile, and fewer blocks to hide them).
+// What bounds it (H200, ncu): the fabric between the two halves of L2, busy 92 to 96 % of the time at 2 to 8
+// bytes as it is in a copy (89 to 93 %). Time follows the sectors that SMs read and write: here 1.1 times a
+// copy's, for the halo and for rows that begin inside a sector. Larger tiles have fewer, but what shared
+// memory they take is L1 that loads in flight need: of more than some 160 KB an SM, rates fall (4 bytes .94
+// to .84). 1-byte elements, one shared store each, wait for those and for loads as well (fabric 84 % at
+// 8191^2). Tried and slower at 1 byte: 4 x 4 blocks cut from two granules by funnel shifts, so that a word is
+// stored at a time (.51 to .63 of a copy where this has .73 to .83); several tiles a block, one after
+// another, to find the places of the columns once (.50 to .57: two barriers a tile, and fewer blocks to hide
+// them); half the threads with twice the rows (.70).
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/access.cuh"
 #include "cuda/params.h"
 
 namespace tx::cuda {
 
-// Lanes: 16-byte granules of an input row (16 or 32). OutBytes: piece of an output row. Batch: rows in
-// flight a thread.
-template <int Element, int Lanes, int OutBytes, int Cut, int Warps, int MinBlocks, int Batch>
+// Lanes: 16-byte granules of an input row (16 or 32). OutBytes: piece of an output row. WordBytes: what a
+// thread stores at a time. Fused: rows or columns are several dims.
+template <int Element, bool Fused, int Lanes, int OutBytes, int Cut, int WordBytes, int Warps, int MinBlocks>
 struct UnalignedConfig {
   static constexpr int kElement = Element;
+  static constexpr bool kFused = Fused;
   static constexpr int kLanes = Lanes;
   static constexpr int kOutBytes = OutBytes;
   static constexpr int kCut = Cut;
+  static constexpr int kWord = WordBytes;
+  static constexpr int kStore = 32 * kWord;  // window that a warp stores at a time
   static constexpr int kWarps = Warps;
   static constexpr int kThreads = Warps * 32;
   static constexpr int kMinBlocks = MinBlocks;
-  static constexpr int kBatch = Batch;
   static constexpr int kV = kVector / Element;
   static constexpr int kRows = OutBytes / Element;
   static constexpr int kHalo = Cut / Element;
   static constexpr int kCols = (Lanes - 1) * kV;  // the last group collects what lies left of the tile
-  static constexpr int kWord = Element == 8 ? 8 : 4;
-  static constexpr int kColumnBytes = OutBytes + Cut + (Element < 4 ? 4 : 0);
+  static constexpr int kColumnBytes = OutBytes + Cut + (Element < kWord ? kWord : 0);
   static constexpr int kGroupBytes = kV * kColumnBytes + kWord;
-  static constexpr int kSharedBytes = Lanes * kGroupBytes;
-  // With 16 lanes a row a warp takes two rows, 64 bytes of a column apart: the other half of the banks.
-  static constexpr int kRowsAtOnce = 32 / Lanes;
-  static constexpr int kApart = kRowsAtOnce == 1 ? Warps : 64 / Element;
-  static constexpr int kSteps =
-      kRows / kRowsAtOnce;  // rows a half-warp's series has, before dividing by warps
-  static_assert(OutBytes % Cut == 0 && Warps % kV == 0, "whole cuts, and warps of one residue");
-  static_assert(kSharedBytes % 8 == 0, "where output rows begin lies behind");
-  static_assert(kGroupBytes / kWord % 2 == 1 && kColumnBytes % kWord == 0, "odd distance in words");
-  static_assert(kRowsAtOnce == 1 || (Element == 1 && kApart % Warps == 0 && kRows % (2 * kApart) == 0),
-                "two rows at once are dealt in whole blocks");
+  static constexpr int kDataBytes = Lanes * kGroupBytes;
+  // Fused: where the rows of the tile begin in the input, then the output's, spread over the banks.
+  static constexpr int kBegins = Fused ? kHalo + kRows + kCols + Lanes : 0;
+  static constexpr int kSharedBytes = kDataBytes + kBegins * 8;
+  // Each part of a warp takes rows of its own.
+  static constexpr int kParts = 32 / Lanes;
+  static constexpr int kRowStep = Warps * kParts;
+  static constexpr int kBatch = kRows / kRowStep;  // rows of a thread
+  static_assert(OutBytes % kStore == 0 && OutBytes % Cut == 0, "whole windows, and cuts");
+  static_assert(kRowStep % kV == 0 && Warps % (kV / kParts) == 0, "a part of a warp has rows of one residue");
+  static_assert(kGroupBytes / kWord % 2 == 1, "odd distance in words");
+  static_assert(kDataBytes % 8 == 0, "the table lies behind");
+  static_assert(kParts == 1 || kWord == 8, "words of 4 bytes leave no banks to the other half of a warp");
+  static_assert(kRows % kRowStep == 0, "threads have equally many rows");
 
-  // Tile row of the q-th step, for the first of the rows taken at once.
-  TX_HOST_DEVICE static constexpr int row_of(int q) {
-    return kRowsAtOnce == 1 ? q : q / kApart * 2 * kApart + q % kApart;
+  // First tile row of a part of a warp; further ones are kRowStep away.
+  TX_HOST_DEVICE static constexpr int first_row(int warp, int part, int apart) {
+    constexpr int kRound = Warps < kV ? Warps : kV;
+    return part == 0 ? warp : Warps + warp / kRound * kRound + (warp + apart) % kRound;
   }
 };
 
-// kFused: rows or columns are several dims.
-template <class C, bool kFused>
+template <class C>
 __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::kMinBlocks))
     unaligned_kernel(const __grid_constant__ TileParams p) {
   extern __shared__ __align__(16) uint8_t columns[];
-  constexpr int E = C::kElement, V = C::kV, kWord = C::kWord, kLanes = C::kLanes;
+  constexpr bool kFused = C::kFused;
+  constexpr int E = C::kElement, V = C::kV, kLanes = C::kLanes, kWord = C::kWord, kStore = C::kStore;
   using Element = Word<E>;
-  using OutWord = Word<kWord>;
   const uint64_t keep = keep_policy();
 
   const QuotRem band = p.bands.divmod(blockIdx.x);
@@ -94,7 +104,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   if constexpr (!kFused) out += col0 * p.out_pitch;
   p.outer.advance(group.quot, in, out);
   // Where rows begin: those of the tile in the input, then the output's, spread over the banks.
-  auto* const begins = reinterpret_cast<int64_t*>(columns + C::kSharedBytes);
+  auto* const begins = reinterpret_cast<int64_t*>(columns + C::kDataBytes);
   const auto begin_of = [&](int c) -> int64_t& { return begins[C::kHalo + C::kRows + c + c / V]; };
   if constexpr (kFused) {
     for (int i = threadIdx.x; i < C::kHalo + C::kRows + C::kCols; i += C::kThreads) {
@@ -108,33 +118,43 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     }
     __syncthreads();
   }
+  const auto out_low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out));
+  // Distance between the columns of a group. Where output rows have a pitch, it is congruent to it: so are
+  // the residues of all columns to those of their output rows.
+  const int column =
+      kFused
+          ? C::kColumnBytes
+          : C::kOutBytes + C::kCut +
+                static_cast<int>((static_cast<uint32_t>(p.out_pitch) - C::kOutBytes - C::kCut) & (kWord - 1));
+  const int column0 = C::kCut + (kFused ? 0 : static_cast<int>(out_low & (kWord - 1)));
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int granule = lane % kLanes, part = lane / kLanes;
   {
+    const int granule = lane % kLanes, part = lane / kLanes;
+    // The parts' stores meet no bank twice if they are half a word of the output apart: by their rows, or, if
+    // columns lie an odd number of elements apart, by the column that they begin with.
+    constexpr int kTurn = C::kParts > 1 ? kWord / 2 / E : 0;
+    const bool odd = !kFused && kTurn > 0 && (static_cast<uint32_t>(p.out_pitch) / E & 1);
+    const bool turned = odd && part > 0;
     // A lane's first row is part of where its elements go, so that further rows are constants away.
-    const int first = C::row_of(warp) + part * C::kApart;
+    const int first = C::first_row(warp, part, odd ? 0 : kTurn);
     // Where element m of a lane's granule goes. What sticks out of it on its left belongs to the group
     // before.
     uint32_t at[V];
-    const uint32_t first_column = shared_address(columns) + C::kCut + first * E;
-    const auto out_low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out));
     const auto place = [&](int skew) {
-      const int own_group = granule * C::kGroupBytes;
-      const int group_before = (granule == 0 ? kLanes - 1 : granule - 1) * C::kGroupBytes;
+      const uint32_t base = shared_address(columns) + column0 + first * E;
+      const uint32_t own = base + granule * C::kGroupBytes - skew * column;
+      const uint32_t before =
+          base + (granule == 0 ? kLanes - 1 : granule - 1) * C::kGroupBytes + (V - skew) * column;
 #pragma unroll
-      for (int m = 0; m < V; ++m) {
-        const int in_group = (m - skew) & (V - 1);
-        uint32_t begin = 0;
-        if constexpr (E < 4 && kFused) {
-          begin = static_cast<uint32_t>(begin_of(min(granule * V + m, C::kCols - 1)));
-        } else if constexpr (E < 4) {
-          begin = in_group * static_cast<uint32_t>(p.out_pitch);
+      for (int i = 0; i < V; ++i) {
+        const int m = kTurn > 0 && !kFused && turned ? (i + kTurn) % V : i;
+        at[i] = (m < skew ? before : own) + m * column;
+        if constexpr (kFused && E < kWord) {
+          at[i] +=
+              (out_low + static_cast<uint32_t>(begin_of(min(granule * V + m, C::kCols - 1)))) & (kWord - 1);
         }
-        const uint32_t residue_out = E < 4 ? (out_low + begin) & 3 : 0;
-        at[m] =
-            first_column + (m < skew ? group_before : own_group) + in_group * C::kColumnBytes + residue_out;
-        pin(at[m]);
+        pin(at[i]);
       }
     };
     // Granules past the row's end are replaced by its last one.
@@ -143,29 +163,33 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       return kVector * min((room + residue) / kVector, granule) - residue;
     };
 
-    // Rows count from the tile's first here. Those outside the matrix are replaced by the nearest row of this
-    // warp's residue: they are never stored.
-    const uint8_t* from_tile = nullptr;
+    // Rows outside the matrix are replaced by the nearest row of this part's residue: they are never stored.
+    // Counted from V rows before the halo, none of them is negative.
+    constexpr int kBefore = V + C::kHalo;
+    const uint8_t* from_before = nullptr;
     int low_row = 0, high_row = 0;
     if constexpr (kFused) {
       place(0);
     } else {
-      const int64_t least = warp % V;
+      const int64_t before = row0 - kBefore;
+      const int64_t least = first % V;
       const int64_t most = p.rows - 1 - (p.rows - 1 - least) % V;
-      low_row = static_cast<int>(max(least - row0, -int64_t{C::kHalo}));
-      high_row = static_cast<int>(min(most - row0, int64_t{C::kRows}));
+      low_row = static_cast<int>(max(least - before, int64_t{0}));
+      high_row = static_cast<int>(min(most - before, int64_t{kBefore + C::kRows}));
       const auto residue =
           static_cast<int>(reinterpret_cast<uintptr_t>(in + least * p.in_pitch) & (kVector - 1));
       place(residue / E);
-      from_tile = in + row0 * p.in_pitch + reach(residue);
+      from_before = in + before * p.in_pitch + reach(residue);
     }
+    // `row` counts from the tile's first.
     const auto fetch = [&](int row, uint4& v, int& residue) {
       if constexpr (kFused) {
         const uint8_t* const source = in + begins[C::kHalo + row];
         residue = static_cast<int>(reinterpret_cast<uintptr_t>(source) & (kVector - 1));
         v = load_keep(source + reach(residue), keep);
       } else {
-        v = load_keep(from_tile + min(max(row, low_row), high_row) * p.in_pitch, keep);
+        const auto nearest = static_cast<uint32_t>(min(max(row + kBefore, low_row), high_row));
+        v = load_keep(from_before + uint64_t{nearest} * static_cast<uint32_t>(p.in_pitch), keep);
       }
     };
     const auto stage = [&](int offset, const uint4& v, int residue, bool mine) {
@@ -187,6 +211,12 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
           for (int i = 0; i < 4; ++i) w[i] = __funnelshift_r(w[i], w[i + 1], 8 * (residue & 3));
         }
       }
+      if constexpr (kTurn > 0 && !kFused) {
+        const uint32_t w0 = w[0];
+#pragma unroll
+        for (int i = 0; i < 3; ++i) w[i] = turned ? w[i + 1] : w[i];
+        w[3] = turned ? w0 : w[3];
+      }
       if (!mine) return;
 #pragma unroll
       for (int m = 0; m < V; ++m) {
@@ -198,29 +228,20 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       }
     };
 
-    for (int h = warp; h < C::kHalo; h += C::kWarps * C::kRowsAtOnce) {
-      const int row = h + part * C::kWarps - C::kHalo;
+    for (int step = 0; step < C::kHalo; step += C::kRowStep) {
       uint4 v = {};
       int residue = 0;
-      if (row < 0) fetch(row, v, residue);
-      stage((row - first) * E, v, residue, row < 0);
+      const int h = step + first;
+      const bool mine = h < C::kHalo;
+      if (mine) fetch(h - C::kHalo, v, residue);
+      stage((h - C::kHalo - first) * E, v, residue, mine);
     }
+    uint4 v[C::kBatch];
+    int residue[C::kBatch] = {};
 #pragma unroll
-    for (int q0 = 0; q0 < C::kSteps; q0 += C::kWarps * C::kBatch) {
-      uint4 v[C::kBatch];
-      int residue[C::kBatch] = {};
+    for (int b = 0; b < C::kBatch; ++b) fetch(first + b * C::kRowStep, v[b], residue[b]);
 #pragma unroll
-      for (int b = 0; b < C::kBatch; ++b) {
-        const int q = q0 + b * C::kWarps;
-        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps) fetch(first + C::row_of(q), v[b], residue[b]);
-      }
-#pragma unroll
-      for (int b = 0; b < C::kBatch; ++b) {
-        const int q = q0 + b * C::kWarps;
-        if (q + C::kWarps <= C::kSteps || q + warp < C::kSteps)
-          stage(C::row_of(q) * E, v[b], residue[b], true);
-      }
-    }
+    for (int b = 0; b < C::kBatch; ++b) stage(b * C::kRowStep * E, v[b], residue[b], true);
   }
   __syncthreads();
 
@@ -228,61 +249,46 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   // beyond a cut.
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
   const int64_t row_bytes = p.rows * E, tile_begin = row0 * E;
-  constexpr int kLine = 128, kStep = 32 * kWord;
-  constexpr bool kLineUp = C::kCut < kLine;
-  constexpr int kStores = (C::kOutBytes + (kLineUp ? kLine - C::kCut : 0) + kStep - 1) / kStep;
   out += tile_begin;
-  const uint8_t* from =
-      columns + warp / V * C::kGroupBytes + warp % V * C::kColumnBytes + C::kCut + lane * kWord;
-  uint8_t* next = out + (kFused ? 0 : warp * p.out_pitch);
-  const int64_t to_step = kFused ? 0 : C::kWarps * p.out_pitch;
-  constexpr int kFromStep = C::kWarps / V * C::kGroupBytes;
-  const bool inside =
-      tile_begin > 0 && tile_begin + C::kOutBytes <= row_bytes;  // no output row begins or ends here
-  if (inside) {
+  const auto store_rows = [&](auto whole) {  // no output row begins or ends in a whole tile
+    const int group_gap = C::kGroupBytes - V * column;
+    uint8_t* next = out + (kFused ? 0 : warp * p.out_pitch);
+    const int64_t to_step = kFused ? 0 : C::kWarps * p.out_pitch;
+    const bool begins_here = tile_begin == 0;
+    const auto high_byte = static_cast<int>(min(row_bytes - tile_begin, int64_t{C::kOutBytes + C::kCut}));
 #pragma unroll 2
-    for (int c = warp; c < cols; c += C::kWarps, next += to_step, from += kFromStep) {
+    for (int c = warp; c < cols; c += C::kWarps, next += to_step) {
+      const uint8_t* from = columns + column0 + c * column + c / V * group_gap;
       uint8_t* const to = kFused ? out + begin_of(c) : next;
-      const auto low = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kLine - 1));
+      const auto low = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kStore - 1));
       const int lead = low & (C::kCut - 1);
-      const int back = kLineUp ? (low - lead) & (kLine - 1) : 0;  // from the cut back to its line
-      const int y = lane * kWord - back;
-      const uint8_t* source = from - (lead & ~(kWord - 1)) - back;
-      uint8_t* target = to + (y - lead);
-      OutWord v[kStores];
+      // Lanes lie along the lines of the output, so the first ones store the row's end.
+      const int at = ((lane * kWord - (low - lead)) & (kStore - 1)) - lead;
+      const uint8_t* source = from + (kFused ? low & (kWord - 1) : 0) + at;
+      uint8_t* target = to + at;
+      Word<kWord> v[C::kOutBytes / kStore];
 #pragma unroll
-      for (int i = 0; i < kStores; ++i) {
-        const bool mine = (i > 0 || !kLineUp || y >= 0) &&
-                          ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
-        if (mine) v[i] = *reinterpret_cast<const OutWord*>(source + i * kStep);
+      for (int i = 0; i < C::kOutBytes; i += kStore) {
+        v[i / kStore] = *reinterpret_cast<const Word<kWord>*>(source + i);
       }
 #pragma unroll
-      for (int i = 0; i < kStores; ++i) {
-        const bool mine = (i > 0 || !kLineUp || y >= 0) &&
-                          ((i + 1) * kStep <= C::kOutBytes || y < C::kOutBytes - i * kStep);
-        if (mine) store_past_l1(target + i * kStep, v[i]);
-      }
-    }
-  } else {
-    for (int c = warp; c < cols; c += C::kWarps, next += to_step, from += kFromStep) {
-      uint8_t* const to = kFused ? out + begin_of(c) : next;
-      const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (C::kCut - 1));
-      for (int y = 0; y < C::kOutBytes; y += kStep) {
-        const int64_t begin = tile_begin - lead + lane * kWord + y;  // of this word, in the output row
-        const uint8_t* source = from - (lead & ~(kWord - 1)) + y;
-        uint8_t* target = to + (begin - tile_begin);
-        if (lane * kWord + y >= C::kOutBytes) continue;
-        if (begin >= 0 && begin + kWord <= row_bytes) {
-          store_past_l1(target, *reinterpret_cast<const OutWord*>(source));
+      for (int i = 0; i < C::kOutBytes; i += kStore) {
+        if (decltype(whole)::value || ((!begins_here || at + i >= 0) && at + i + kWord <= high_byte)) {
+          store_past_l1(target + i, v[i / kStore]);
         } else {
           for (int e = 0; e < kWord; e += E) {
-            if (begin + e >= 0 && begin + e < row_bytes) {
-              *reinterpret_cast<Element*>(target + e) = *reinterpret_cast<const Element*>(source + e);
+            if ((!begins_here || at + i + e >= 0) && at + i + e < high_byte) {
+              *reinterpret_cast<Element*>(target + i + e) = *reinterpret_cast<const Element*>(source + i + e);
             }
           }
         }
       }
     }
+  };
+  if (tile_begin > 0 && tile_begin + C::kOutBytes <= row_bytes) {
+    store_rows(std::true_type());
+  } else {
+    store_rows(std::false_type());
   }
 }
 

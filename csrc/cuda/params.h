@@ -125,12 +125,11 @@ struct TileParams {
   OuterDims outer;
 };
 
-// `rows` runs of `run_bytes` each, which `vectors` 16-byte vectors cover.
+// `rows` runs of `vectors` 16-byte vectors each.
 struct RowsParams {
   const uint8_t* in;
   uint8_t* out;
   int64_t rows;
-  int64_t run_bytes;
   int64_t vectors;
   int64_t in_pitch;  // from one run to the next
   int64_t out_pitch;
@@ -138,6 +137,19 @@ struct RowsParams {
   FastDiv tile_cols;
   FastDiv strips;  // tiles along a run
   FastDiv bands;   // tiles across runs
+  OuterDims outer;
+};
+
+// `runs` runs of `run_bytes` each, which follow one another in the output: a span of it.
+struct RunsParams {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t runs;
+  int64_t run_bytes;
+  int64_t span_bytes;
+  FastDiv run;      // by run_bytes, where there are several
+  FastDiv chunks;   // of a span
+  FusedDims fused;  // where a run begins in the input
   OuterDims outer;
 };
 

@@ -93,7 +93,8 @@ TileParams matrix_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
 
 TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   TileParams t = matrix_params(plan, in, out);
-  t.bands = FastDiv(ceil_div(t.rows, plan.tile[last(plan.problem)]));
+  t.bands = FastDiv(plan.group);
+  t.groups = FastDiv(ceil_div(ceil_div(t.rows, plan.tile[last(plan.problem)]), plan.group));
   return t;
 }
 
@@ -109,7 +110,8 @@ template <size_t kVariant>
 cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
   constexpr TileVariant v = kTileVariants[kVariant];
   using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep,
-                            (v.direct_most > 0)>;
+                            (v.direct_most > 0), v.fused>;
+  static_assert(Config::kSharedBytes == v.shared_bytes(), "table and kernel agree");
   return launch<tile_kernel<Config>>(l, params);
 }
 
@@ -124,11 +126,10 @@ template <size_t kVariant>
 cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
   constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
   using Config =
-      UnalignedConfig<v.element_bytes, v.lanes, v.out_bytes, v.cut, v.warps, v.min_blocks, v.batch>;
-  static_assert(Config::kSharedBytes == v.shared_bytes(false) && Config::kCols == v.cols(),
+      UnalignedConfig<v.element_bytes, v.fused, v.lanes, v.out_bytes, v.cut, v.word, v.warps, v.min_blocks>;
+  static_assert(Config::kSharedBytes == v.shared_bytes() && Config::kCols == v.cols(),
                 "table and kernel agree");
-  return is_fused(l.plan) ? launch<unaligned_kernel<Config, true>>(l, params)
-                          : launch<unaligned_kernel<Config, false>>(l, params);
+  return launch<unaligned_kernel<Config>>(l, params);
 }
 
 template <size_t... kVariant>
@@ -146,8 +147,7 @@ RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.in = in;
   r.out = out;
   r.rows = across.extent;
-  r.run_bytes = run.extent * p.element_bytes;
-  r.vectors = rows_vectors(r.run_bytes, p.element_bytes);
+  r.vectors = run.extent;
   r.in_pitch = across.in_stride;
   r.out_pitch = across.out_stride;
   r.tile_rows = p.rank > 1 ? plan.tile[last(p) - 1] : 1;
@@ -156,6 +156,25 @@ RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.strips = FastDiv(ceil_div(r.vectors, cols));
   r.bands = FastDiv(ceil_div(r.rows, r.tile_rows));
   r.outer = outer_dims(p, [&](int d) { return d >= last(p) - 1; });
+  return r;
+}
+
+RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  RunsParams r;
+  r.in = in;
+  r.out = out;
+  r.run_bytes = p.dims[last(p)].extent * p.element_bytes;
+  const int first = last(p) - plan.fused_rows + 1;  // of the dims of a span
+  int dims[kMaxFusedDims];
+  int count = 0;
+  r.runs = 1;
+  for (int d = last(p) - 1; d >= first; --d) r.runs *= p.dims[d].extent, dims[count++] = d;
+  r.fused = fused_dims(p, dims, count, &Dim::in_stride);
+  r.span_bytes = r.runs * r.run_bytes;
+  if (r.runs > 1) r.run = FastDiv(r.run_bytes);
+  r.chunks = FastDiv(runs_chunks(r.span_bytes));
+  r.outer = outer_dims(p, [&](int d) { return d >= first; });
   return r;
 }
 
@@ -318,9 +337,8 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
       return launch<copy_kernel>(
           l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
     case Kernel::kRows: {
-      const RowsParams params = rows_params(plan, in, out);
-      return plan.problem.element_bytes == kVector ? launch<rows_kernel<true>>(l, params)
-                                                   : launch<rows_kernel<false>>(l, params);
+      return plan.problem.element_bytes == kVector ? launch<rows_kernel>(l, rows_params(plan, in, out))
+                                                   : launch<runs_kernel>(l, runs_params(plan, in, out));
     }
     case Kernel::kTile:
       return run_tile(l, tile_params(plan, in, out), std::make_index_sequence<std::size(kTileVariants)>());
