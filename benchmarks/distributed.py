@@ -28,6 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 import torch_transpose.distributed as td
+from torch_transpose import _paths
 
 from . import results
 from .machine import Machine, describe_machine
@@ -159,11 +160,11 @@ class Bench:
 
     def tx_all_to_all(self) -> Tensor:
         """The third path, where ``tx`` pushes."""
-        td._reachable[dist.group.WORLD] = False
+        _paths._reachable[dist.group.WORLD] = False
         try:
             return td.transpose(self.x)
         finally:
-            td._reachable[dist.group.WORLD] = True
+            _paths._reachable[dist.group.WORLD] = True
 
     def providers(self) -> dict[str, Callable[[], Tensor]]:
         chosen = [self.all_to_all, self.copy, self.dtensor, self.dtensor_after, self.tx]
@@ -233,7 +234,7 @@ class Bench:
             result = call()
             torch.cuda.synchronize()
             used = torch.cuda.max_memory_allocated() - before
-            staging = td._stagings.get(dist.group.WORLD) if call == self.tx else None
+            staging = _paths._stagings.get(dist.group.WORLD) if call == self.tx else None
             used += staging.nbytes if staging else 0
         else:
             ctypes.CDLL(None).malloc_trim(0)

@@ -23,6 +23,7 @@ from conftest import need_gpus
 from torch import Tensor
 
 from torch_transpose import _exchange as ex
+from torch_transpose import _paths as paths
 from torch_transpose import distributed as td
 
 WIDTHS = [torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
@@ -104,11 +105,18 @@ def shards(device: str, mesh: Any) -> None:
     mine, result = shard(full, mesh, [Shard(0)]), shard(full.mT, mesh, [Shard(0)])
     assert same_bytes(td.transpose(mine), result)
     assert same_bytes(td.transpose(mine, group=dist.group.WORLD, shape=full.shape), result)
-    assert same_bytes(td.transpose(mine, placements=[Shard(1)]), mine.mT)
+    assert td.explain(mine, placements=[Shard(1)]).path == "local"
+    if rank == 0:  # the others need not be there
+        assert same_bytes(td.transpose(mine, placements=[Shard(1)]), mine.mT)
     assert mine.is_contiguous() and same_bytes(mine, full[rank * 6 : rank * 6 + 6])
     wide = torch.full((*result.shape, 2), -1.0, device=device)
     out = wide[..., 0]
     assert td.transpose(mine, out=out) is out and same_bytes(out, result) and bool((wide[..., 1] == -1).all())
+    most = max(mine.numel(), result.numel())
+    for lanes in [torch.zeros(most, 2, device=device).unbind(1), torch.zeros(2, most, device=device).unbind(0)]:
+        x, out = lanes[0][: mine.numel()].view(mine.shape), lanes[1][: result.numel()].view(result.shape)
+        x.copy_(mine)  # x and out lie in one storage, every other element each, or one behind the other
+        assert same_bytes(td.transpose(x, out=out), result) and same_bytes(x, mine)
     uneven = content((world * 6 + 1, 5), torch.int16, device)
     y = td.transpose(shard(uneven, mesh, [Shard(0)]), shape=uneven.shape)
     assert same_bytes(y, shard(uneven.mT, mesh, [Shard(0)]))
@@ -150,11 +158,11 @@ def direct(device: str, mesh: Any) -> None:
         assert td.transpose(mine + i, out=outs[i % 2]) is outs[i % 2]
         assert torch.equal(outs[i % 2], result + i)
     if shared:
-        kept = len(td._outputs)
+        kept = len(paths._outputs)
         again = td.empty((10, 6 * world), dtype=torch.int32, device=device)
         del outs, out, local
         td.release()
-        assert len(td._outputs) < kept and td._output(again), "memory that nobody has is given back"
+        assert len(paths._outputs) < kept and paths.output_of(again), "memory that nobody has is given back"
         for bad, message in [
             (again.view(-1).view(again.shape[1], again.shape[0]), "out must have shape"),
             (again.double(), "out must be what x is"),
@@ -271,6 +279,8 @@ def refusals(device: str, mesh: Any) -> None:
     mine = torch.zeros(3, 4, device=device)
     wide = torch.zeros(4, 3 * world, device=device)
     local = torch.zeros(td.transpose(mine).shape, device=device)
+    run = torch.zeros(12 * world + 1, device=device)
+    left, right = run[:-1].view(3, 4 * world), run[1:].view(4, 3 * world)
     sharded = dtensor(torch.zeros(3 * world, 4, device=device), mesh, [Shard(0)])
     turned = dtensor(torch.zeros(4, 3 * world, device=device), mesh, [Shard(0)])
     for call, message in [
@@ -280,16 +290,16 @@ def refusals(device: str, mesh: Any) -> None:
         (lambda: td.transpose(mine, shape=(3, 4, 5)), "but its shard is (3, 4)"),
         (lambda: td.transpose(mine, placements=[Shard(0), Shard(1)]), "must be one Shard"),
         (lambda: td.transpose(sharded, shape=(3, 4)), "a DTensor has its own mesh and shape"),
-        (lambda: td.transpose(mine, out=wide[:, :1].expand(4, 3)), "out must"),
+        (lambda: td.transpose(left, out=wide[:, :-1]), "out must have shape"),
+        (lambda: td.transpose(left, out=wide[:, :1].expand(4, 3 * world)), "out must not overlap itself"),
+        (lambda: td.transpose(left, out=run[: 3 * world + 3].unfold(0, 3 * world, 1)), "out must not overlap itself"),
+        (lambda: td.transpose(left, out=right), "out must not overlap x"),
+        (lambda: td.transpose(left, out=left.view(4, 3 * world)), "out must not overlap x"),
         (lambda: td.transpose(mine, out=local.double()), "out must be what x is"),
         (lambda: td.transpose(sharded, out=local), "out must be what x is"),
         (lambda: td.transpose(sharded, out=sharded), "out must have shape"),
         (lambda: td.transpose(mine.clone().requires_grad_(), out=local), "automatic differentiation"),
         (lambda: td.transpose(sharded, placements=[Shard(1)], out=turned), "Leave placements out"),
-        (
-            lambda: td.transpose(mine, out=mine.view(4, 3)),
-            "out must not share" if world == 1 else "out must have shape",
-        ),
         (lambda: td.empty((3,), device=device), "of two dims or more"),
         (lambda: td.empty((3, 4), device=device, placements=[Shard(0), Shard(1)]), "must be one Shard"),
     ]:
@@ -453,7 +463,7 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
 
         mesh = init_device_mesh(device, (world,))
         if path == "all_to_all" and device == "cuda":
-            td._reachable[dist.group.WORLD] = td._reachable[mesh.get_group()] = False
+            paths._reachable[dist.group.WORLD] = paths._reachable[mesh.get_group()] = False
         seen = td.explain(torch.zeros(4, 4, device=device)).path
         assert seen == ("local" if world == 1 else path), seen
         for least in (None, 256):  # bytes that are cut into chunks: many cases here are
@@ -558,7 +568,7 @@ class Rank:
         self.rank, self.size = (lambda: rank), (lambda: len(wire.posted))
 
 
-class Staging(td._Staging):
+class Staging(paths._Staging):
     """Of memory that is there."""
 
     def __init__(self, wire: Wire) -> None:
@@ -574,11 +584,11 @@ def straight(x: Tensor, out: Tensor, exchange: ex.Exchange, group: Any) -> None:
     count = out.numel()
     mine = group.wire.buffers[group.rank()].view(x.dtype)[:count].view(out.shape)
     shared = MagicMock(buffers=[b.view(x.dtype) for b in group.wire.buffers], barrier=group.wire.barrier)
-    td._direct(x, td._Output(shared, exchange, group.rank()), exchange)
+    paths._direct(x, paths.Output(shared, exchange, group.rank()), exchange)
     out.copy_(mine)
 
 
-@pytest.mark.parametrize("path", [td._all_to_all, td._push, straight])
+@pytest.mark.parametrize("path", [paths._all_to_all, paths._push, straight])
 def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
     """Meshes of up to three dims that cut any dims into any, as threads: more ranks than processes could be."""
     for key in ex.PACES:
@@ -594,13 +604,13 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
         ranks = math.prod(mesh)
         full = content(shape, rng.choice(WIDTHS), "cpu")
         wire = Wire(ranks)
-        monkeypatch.setattr(td.dist, "all_to_all_single", wire.all_to_all_single)
+        monkeypatch.setattr(paths.dist, "all_to_all_single", wire.all_to_all_single)
 
         def run(rank: int, full: Tensor = full, exchange: ex.Exchange = exchange, wire: Wire = wire) -> Tensor:
             x = full[tuple(slice(*side) for side in exchange.owned(rank))]
             out = x.new_empty(ex.transposed(ex.extents(exchange.wanted(rank)))).fill_(1)
             group = Rank(rank, wire)
-            td._stagings[group] = Staging(wire)
+            paths._stagings[group] = Staging(wire)
             for _ in range(2):  # the second call finds the first one's memory
                 path(x, out.zero_(), exchange, group)
             return out
@@ -630,10 +640,47 @@ def test_direct_writes_every_element_once(rng: random.Random) -> None:
             owned = written[tuple(slice(*side) for side in exchange.owned(rank))]
             assert bool((owned == 1).all()) and owned.sum() == written.sum(), (exchange, rank)
             receivers = [q for q, _ in parts]
+            ranks = math.prod(mesh)
+            assert receivers == sorted(receivers, key=lambda q: (q - rank - 1) % ranks), "rotated"
             assert rank not in receivers[:-1] and max(map(receivers.count, receivers), default=0) <= chunks
+    for rank in range(9):  # on a square mesh a rank exchanges with its mirror image, and with nobody else
+        mirrored = ex.writes(ex.Exchange((30, 21), (3, 3), (0, 1), (0, 1)), rank, 4, 1 << 20)
+        assert [q for q, _ in mirrored] == [rank % 3 * 3 + rank // 3]
     large = ex.Exchange((8192, 8192), (4,), (0,), (0,))
     rows = [box[1] for q, box in ex.writes(large, 1, 4, 2 << 20) if q == 2]
     assert rows == [(first, first + 256) for first in range(4096, 6144, 256)]  # whole rows of the receiver's output
+
+
+def test_local_is_what_sends_nothing(rng: random.Random) -> None:
+    """An exchange is called local just where no rank has anything for another, by the sizes that are cut."""
+    found = set()
+    for _ in range(300):
+        mesh = rng.choice([(1,), (2,), (3,), (1, 2), (2, 2), (3, 2)])
+        shape = tuple(rng.choice([0, 6, 12, 24]) for _ in range(rng.choice([2, 3])))
+        source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
+        exchange = ex.Exchange(shape, mesh, source, target)
+        ranks = range(math.prod(mesh))
+        stays = all(q == rank for rank in ranks for q, _ in ex.writes(exchange, rank, 4, 1 << 20))
+        assert stays or not exchange.local, exchange
+        if len(mesh) == 1:
+            assert exchange.local == stays, exchange
+        found.add(stays)
+    assert found == {True, False}
+
+
+def test_buffers_are_bounded(rng: random.Random) -> None:
+    """What the docs say: once shards are cut into chunks, half of the largest and a sixteenth of that."""
+    for _ in range(300):
+        ranks, dtype = rng.choice([2, 3, 4, 5, 8, 16]), rng.choice(WIDTHS)
+        rows = rng.choice([ranks * rng.randrange(1, 4096), rng.randrange(1, 60000)])
+        shape = (rows, max(ranks, (ranks << rng.randrange(27, 31)) // dtype.itemsize // rows))
+        exchange = ex.Exchange(shape, (ranks,), (0,), (0,))
+        largest = max(ex.volume(exchange.owned(0)), ex.volume(exchange.wanted(0))) * dtype.itemsize
+        for path, device in ex.PACES:
+            plan = ex.plan_of(exchange, rng.randrange(ranks), dtype.itemsize, device, path)
+            whole = 1 if path == "push" else 2
+            allowed = whole * largest if plan.chunks == 1 else largest * 17 / 32
+            assert plan.buffer_bytes <= allowed, (exchange, plan, largest)
 
 
 def test_no_default_group() -> None:
@@ -666,11 +713,11 @@ def test_rows_of_a_part() -> None:
         (x.mT, None),
         (x[:, :1, :1], None),
     ]:
-        assert td._rows(part) == rows, (part.shape, part.stride())
+        assert paths._rows(part) == rows, (part.shape, part.stride())
 
 
 def test_capture_needs_memory_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    staging = object.__new__(td._Staging)
+    staging = object.__new__(paths._Staging)
     staging._shared, staging._captured = None, False
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="memory cannot be shared during capture"):

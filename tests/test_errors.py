@@ -359,7 +359,7 @@ ELSEWHERE = {
     "tx: vmap over self needs an out": "test_vmap_details",
     "torch_transpose was built for torch": "test_check_build_explains",
     "torch_transpose is not built": "test_missing_library_explains_itself",
-    "_refused(": "refusals",
+    "refused(": "refusals",
     "torch_transpose.distributed.transpose: functions with out=": "refusals",
     "memory cannot be shared during capture": "test_capture_needs_memory_that_is_there",
 }
