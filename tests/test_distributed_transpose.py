@@ -416,7 +416,6 @@ def gpu_only(device: str, mesh: Any) -> None:
     shared = td.empty((512, 256), dtype=torch.int32, device=device)
     plan = td.explain(mine, shape=full.shape, out=shared)
     if plan.path == "direct":
-        assert (plan.chunks > 1) == (ex.DIRECT_CHUNK < 1 << 20), plan
         graph = torch.cuda.CUDAGraph()
         td.transpose(static, shape=full.shape, out=shared)
         torch.cuda.synchronize()
@@ -469,9 +468,8 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
         for least in (None, 256):  # bytes that are cut into chunks: many cases here are
             for key, pace in ex.PACES.items():
                 ex.PACES[key] = pace._replace(least_bytes=least or pace.least_bytes)
-            ex.DIRECT_CHUNK = 16 << 10 if least else ex.DIRECT_CHUNK
             for name in checks:
-                if least and name not in ("values", "shards", *(("direct", "gpu_only") if device == "cuda" else ())):
+                if least and name not in ("values", "shards", *(("gpu_only",) if device == "cuda" else ())):
                     continue
                 if name == "grids":
                     grids(device, world)
@@ -593,7 +591,6 @@ def test_any_mesh(path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rn
     """Meshes of up to three dims that cut any dims into any, as threads: more ranks than processes could be."""
     for key in ex.PACES:
         monkeypatch.setitem(ex.PACES, key, ex.Pace(rng.choice([2, 4, 9]), 512))
-    monkeypatch.setattr(ex, "DIRECT_CHUNK", 100)
     monkeypatch.setattr(torch.cuda, "current_stream", MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", MagicMock())
     for _ in range(30):
@@ -628,11 +625,10 @@ def test_direct_writes_every_element_once(rng: random.Random) -> None:
         mesh = rng.choice([(2,), (3, 2), (2, 2, 2), (7,), (1, 4)])
         shape = tuple(rng.choice([0, 1, 2, 5, 17, 40, 130]) for _ in range(rng.choice([2, 2, 3])))
         source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
-        exchange, chunk_bytes = ex.Exchange(shape, mesh, source, target), rng.choice([16, 100, 3000, 1 << 20])
-        chunks = ex.direct_cutting(exchange, 4, chunk_bytes)[0]
+        exchange = ex.Exchange(shape, mesh, source, target)
         for rank in range(math.prod(mesh)):
             written = torch.zeros(shape, dtype=torch.int32)
-            parts = ex.writes(exchange, rank, 4, chunk_bytes)
+            parts = ex.writes(exchange, rank)
             for q, box in parts:
                 wanted = exchange.wanted(q)
                 assert all(begin <= b < e <= end for (b, e), (begin, end) in zip(box, wanted, strict=True))
@@ -642,13 +638,10 @@ def test_direct_writes_every_element_once(rng: random.Random) -> None:
             receivers = [q for q, _ in parts]
             ranks = math.prod(mesh)
             assert receivers == sorted(receivers, key=lambda q: (q - rank - 1) % ranks), "rotated"
-            assert rank not in receivers[:-1] and max(map(receivers.count, receivers), default=0) <= chunks
+            assert len(set(receivers)) == len(receivers)
     for rank in range(9):  # on a square mesh a rank exchanges with its mirror image, and with nobody else
-        mirrored = ex.writes(ex.Exchange((30, 21), (3, 3), (0, 1), (0, 1)), rank, 4, 1 << 20)
+        mirrored = ex.writes(ex.Exchange((30, 21), (3, 3), (0, 1), (0, 1)), rank)
         assert [q for q, _ in mirrored] == [rank % 3 * 3 + rank // 3]
-    large = ex.Exchange((8192, 8192), (4,), (0,), (0,))
-    rows = [box[1] for q, box in ex.writes(large, 1, 4, 2 << 20) if q == 2]
-    assert rows == [(first, first + 256) for first in range(4096, 6144, 256)]  # whole rows of the receiver's output
 
 
 def test_local_is_what_sends_nothing(rng: random.Random) -> None:
@@ -660,7 +653,7 @@ def test_local_is_what_sends_nothing(rng: random.Random) -> None:
         source, target = (tuple(rng.randrange(len(shape)) for _ in mesh) for _ in range(2))
         exchange = ex.Exchange(shape, mesh, source, target)
         ranks = range(math.prod(mesh))
-        stays = all(q == rank for rank in ranks for q, _ in ex.writes(exchange, rank, 4, 1 << 20))
+        stays = all(q == rank for rank in ranks for q, _ in ex.writes(exchange, rank))
         assert stays or not exchange.local, exchange
         if len(mesh) == 1:
             assert exchange.local == stays, exchange
@@ -691,7 +684,7 @@ def test_no_default_group() -> None:
 
 def test_a_plan_prints() -> None:
     exchange = ex.Exchange((32768, 32768), (4,), (0,), (0,))
-    for path, chunks, buffers in [("direct", 4, 0), ("push", 4, 3 / 8), ("all_to_all", 8, 3 / 8)]:
+    for path, chunks, buffers in [("direct", 1, 0), ("push", 4, 3 / 8), ("all_to_all", 8, 3 / 8)]:
         plan = ex.plan_of(exchange, 1, 4, "cuda", path)
         assert (plan.path, plan.ranks, plan.chunks) == (path, 4, chunks)
         assert plan.sent_bytes == 3 * 32768**2 * 4 // 16

@@ -351,6 +351,7 @@ ELSEWHERE = {
     "Problem: extents, in_strides and out_strides": "test_problem_errors",
     "Problem: element_bytes must be": "test_problem_errors",
     "unknown kernel '": "test_forcing_an_unknown_kernel",
+    "permute_each: ": "test_permute_each",
     "backend must be 'cpu' or 'cuda'": "test_problem_errors",
     "' cannot run this problem: ": "test_every_kernel",
     "TX_CPU_ISA must name": "test_unknown_instruction_set_is_explained",

@@ -617,3 +617,34 @@ def test_addresses_far_apart(device: str, seed: int) -> None:
 def gather_small(x: torch.Tensor) -> np.ndarray:
     """The elements of x without reading its whole storage."""
     return gather(x.clone(memory_format=torch.contiguous_format))
+
+
+# ---- many pieces at once ----
+
+
+@widths
+def test_permute_each(size: int, device: str, rng: random.Random) -> None:
+    """A matrix in pieces of its columns, equal and unequal, more and fewer than a launch takes: all arrive, and nothing
+    is written between them."""
+    raw = torch.randint(0, 256, (1200 * 1024 * size,), dtype=torch.uint8, device=device)
+    for rows, cols, pieces in [(256, 1024, 8), (256, 1024, 1), (128, 704, 11), (33, 90, 2), (3, 1000, 9), (1000, 7, 3)]:
+        x = raw[: rows * cols * size].view(ITEMSIZE_DTYPE[size]).view(rows, cols)
+        for even in (True, False):
+            step = -(-cols // pieces)
+            cuts = range(step, cols, step) if even else sorted(rng.sample(range(1, cols), pieces - 1))
+            parts = list(itertools.pairwise([0, *cuts, cols]))
+            rng.shuffle(parts)
+            whole = torch.full((cols, rows + 4, size), 0xA5, dtype=torch.uint8, device=device)
+            out = whole.view(ITEMSIZE_DTYPE[size])[:, :rows, 0]
+            _C.permute_each([x[:, a:b] for a, b in parts], [out[a:b] for a, b in parts], (1, 0))
+            assert torch.equal(whole[:, :rows], x.t().contiguous().view(torch.uint8).view(cols, rows, size)), parts
+            assert bool((whole[:, rows:] == 0xA5).all()), parts
+    _C.permute_each([], [], (1, 0))
+    x = torch.zeros(2, 3)
+    for selves, outs, kind, message in [
+        ([x], [], ValueError, "as many outs as selves, got 0 and 1"),
+        ([x, x.to("meta")], [x.t().clone(), x.t().to("meta")], ValueError, "all on one device, got meta and cpu"),
+        ([x], [x], RuntimeError, "out must have shape"),
+    ]:
+        with pytest.raises(kind, match=message):
+            _C.permute_each(selves, outs, (1, 0))

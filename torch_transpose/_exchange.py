@@ -31,11 +31,6 @@ PACES = {
     # As many as keep buffers at half a shard; other numbers have not been measured.
     ("all_to_all", "cpu"): Pace(8, 16 << 20),
 }
-# Bytes of a piece that a chunk of the direct path has at least. Time over a bare all-to-all's, 2 H200s, 256 MiB to the
-# other (float32 16384^2): 1 chunk 0.943, 2 0.933, 4 0.919, 8 0.928, 16 0.963, 32 1.046; in a CUDA graph 0.943, 0.934,
-# 0.915, 0.898, 0.923, 0.976. 1 GiB to the other (32768^2), chunks of 16 MiB 1.165, 32 1.099, 64 1.083, 128 1.097, 256
-# 1.105, whole 1.111; half of it (bfloat16) 1.227, 1.153, 1.109, 1.107, 1.120, 1.131.
-DIRECT_CHUNK = 64 << 20
 WHOLE_LINE = 128  # bytes: copies with shorter runs waste what they touch
 
 
@@ -83,7 +78,7 @@ class Plan:
             their buffers), ``"all_to_all"`` (torch's collective), or ``"redistribute"`` (a local transpose, then
             DTensor's own).
         ranks: that take part in the exchange.
-        chunks: into which each piece is cut, except by the direct path what stays on this rank.
+        chunks: into which each piece is cut.
         cut: the input's dim along which it is.
         transposed: whether elements change their order while a chunk is packed (or written, by the direct path) or
             while it is unpacked.
@@ -174,46 +169,27 @@ def within(box: Box, shard: Box) -> Slices:
 
 
 @lru_cache(maxsize=256)
-def _largest(exchange: Exchange) -> tuple[int, ...]:
-    """Extents of the piece that rank 0 keeps: with torch.chunk nobody has more than rank 0, and no piece is larger."""
-    return extents(meet(exchange.owned(0), exchange.wanted(0)))
-
-
-def _cut(piece: Sequence[int], chunks: int, first: int) -> int:
-    """The dim that is cut: the first choice, or the longest where that is short."""
-    return first if piece[first] >= 32 * chunks else max(range(len(piece)), key=lambda d: piece[d])
-
-
-@lru_cache(maxsize=256)
 def cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, str]:
     """(chunks, the dim that is cut, where elements change their order): the same on every rank."""
     chunks = pace.chunks if volume(exchange.wanted(0)) * itemsize >= pace.least_bytes else 1
-    piece = _largest(exchange)
+    # The piece that rank 0 keeps: with torch.chunk nobody has more than rank 0, and no piece is larger.
+    piece = extents(meet(exchange.owned(0), exchange.wanted(0)))
     # A chunk is then some whole rows of the output: what arrives from all ranks is unpacked as one matrix.
-    cut = _cut(piece, chunks, exchange.order[exchange.target[0]])
+    cut = exchange.order[exchange.target[0]]
+    if piece[cut] < 32 * chunks:
+        cut = max(range(len(piece)), key=lambda d: piece[d])
     last = len(piece) - 1
     in_run, out_run = (piece[d] // (chunks if d == cut else 1) * itemsize for d in (last, last - 1))
     return chunks, cut, "pack" if in_run < WHOLE_LINE and in_run < out_run else "unpack"
 
 
-def direct_cutting(exchange: Exchange, itemsize: int, chunk_bytes: int) -> tuple[int, int]:
-    """(chunks of a piece, the dim that is cut) on the direct path: whole rows of the output, the same on every rank."""
-    piece = _largest(exchange)
-    chunks = max(1, math.prod(piece) * itemsize // chunk_bytes)
-    return chunks, _cut(piece, chunks, len(piece) - 1)
-
-
 @lru_cache(maxsize=256)
-def writes(exchange: Exchange, rank: int, itemsize: int, chunk_bytes: int) -> list[tuple[int, Box]]:
-    """(receiver, box of the input) of each part that a rank writes on the direct path, in its order: it begins with the
-    next rank, so that all links are busy, and ends with what stays, which is not cut."""
-    chunks, cut = direct_cutting(exchange, itemsize, chunk_bytes)
+def writes(exchange: Exchange, rank: int) -> list[tuple[int, Box]]:
+    """(receiver, box of the input) of each piece that a rank writes on the direct path: of the next rank first, so that
+    all links are busy where not all pieces travel at once; of its own last."""
     ranks, owned = math.prod(exchange.mesh), exchange.owned(rank)
-    parts = []
-    for q in [(rank + step) % ranks for step in range(1, ranks + 1)]:
-        piece = meet(owned, exchange.wanted(q))
-        parts += [(q, piece)] if q == rank else [(q, _chunk(piece, cut, chunks, k)) for k in range(chunks)]
-    return [(q, box) for q, box in parts if volume(box)]
+    receivers = [(rank + step) % ranks for step in range(1, ranks + 1)]
+    return [(q, box) for q in receivers if volume(box := meet(owned, exchange.wanted(q)))]
 
 
 def _layout(where: str, box: Sequence[Any]) -> tuple[Any, ...]:
@@ -301,8 +277,8 @@ def plan_of(exchange: Exchange, rank: int, itemsize: int, device_type: str, path
         return Plan(path)
     ranks = math.prod(exchange.mesh)
     if path == "direct":
-        sent = sum(volume(box) for q, box in writes(exchange, rank, itemsize, DIRECT_CHUNK) if q != rank)
-        return Plan(path, ranks, *direct_cutting(exchange, itemsize, DIRECT_CHUNK), "pack", sent * itemsize)
+        sent = sum(volume(box) for q, box in writes(exchange, rank) if q != rank)
+        return Plan(path, ranks, 1, transposed="pack", sent_bytes=sent * itemsize)
     key = (exchange, rank, itemsize, PACES[path, device_type])
     s = schedule(*key)
     chunks, cut, where = cutting(exchange, itemsize, key[3])

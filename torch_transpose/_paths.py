@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from . import _C, _exchange
+from . import _C
 from ._exchange import PACES, Exchange, Part, cutting, extents, landings, schedule, transposed, volume, within, writes
 from ._load import cuda_copy_rows
 
@@ -98,7 +98,6 @@ class Shared:
         self.group_name, self.nbytes = group.group_name, count * dtype.itemsize
         self.memory: Tensor | None = _SymmetricMemory.empty_strided_p2p((count,), (1,), dtype, device, group.group_name)
         self._handle = _SymmetricMemory.rendezvous(self.memory)
-        self.stream = torch.cuda.Stream(device, priority=-1)
         self._timeout_ms = _timeout_ms(group, device)
         self.buffers = [self._handle.get_buffer(rank, (count,), dtype) for rank in range(group.size())]
 
@@ -238,8 +237,7 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     side.wait_stream(current)
 
 
-# Dims of a shard to narrow, with begin and length; and where that goes in a rank's output.
-_Write = tuple[list[tuple[int, int, int]], Tensor]
+_Narrow = list[tuple[int, int, int]]  # dim, begin, length
 
 
 class Output:
@@ -248,7 +246,7 @@ class Output:
     def __init__(self, shared: Any, exchange: Exchange, rank: int) -> None:
         """Of `exchange`, the output's side alone counts."""
         self.shared, self._whole, self._rank = shared, exchange, rank
-        self._parts: dict[Any, tuple[list[_Write], list[_Write]]] = {}
+        self._parts: dict[Exchange, tuple[list[_Narrow], list[Tensor]]] = {}
 
     def _shard(self, rank: int) -> Tensor:
         box = self._whole.wanted(rank)
@@ -270,6 +268,7 @@ class Output:
             and out.dtype == self.shared.buffers[0].dtype
             and out.storage_offset() == 0
             and out.is_contiguous()
+            and not (out.is_conj() or out.is_neg())
         ):
             return
         raise refused(
@@ -278,21 +277,18 @@ class Output:
             "that tensor as it was given, for such a result and with its group. Pass an ordinary tensor otherwise."
         )
 
-    def parts(self, exchange: Exchange, chunk_bytes: int) -> tuple[list[_Write], list[_Write]]:
-        """What this rank writes into the others' shards, and what into its own."""
-        key = (exchange, chunk_bytes)
-        if key not in self._parts:
+    def parts(self, exchange: Exchange) -> tuple[list[_Narrow], list[Tensor]]:
+        """What this rank writes: the dims of its shard to narrow, and where that goes in a rank's output."""
+        if exchange not in self._parts:
             owned = exchange.owned(self._rank)
-            self._parts[key] = sent, stays = [], []
-            for q, box in writes(exchange, self._rank, self.shared.buffers[0].element_size(), chunk_bytes):
-                narrow = [
-                    (d, begin - first, end - begin)
-                    for d, ((begin, end), (first, last)) in enumerate(zip(box, owned, strict=True))
-                    if (begin, end) != (first, last)
-                ]
-                where = tuple(transposed(within(box, exchange.wanted(q))))
-                (stays if q == self._rank else sent).append((narrow, self._shard(q)[where]))
-        return self._parts[key]
+            self._parts[exchange] = narrows, targets = [], []
+            for q, box in writes(exchange, self._rank):
+                sides = enumerate(zip(box, owned, strict=True))
+                narrows.append(
+                    [(d, b - first, e - b) for d, ((b, e), (first, last)) in sides if (b, e) != (first, last)]
+                )
+                targets.append(self._shard(q)[tuple(transposed(within(box, exchange.wanted(q))))])
+        return self._parts[exchange]
 
 
 _outputs: dict[int, Output] = {}  # by the address of the storage, which is no other's while the entry is there
@@ -308,33 +304,26 @@ def forget() -> None:
         del _outputs[key]
 
 
-def _write(x: Tensor, parts: Sequence[_Write], order: Sequence[int]) -> None:
-    for narrow, target in parts:
-        source = x
-        for d, begin, length in narrow:
-            source = source.narrow(d, begin, length)
-        _move(source, target, order)
-
-
 def _direct(x: Tensor, output: Output, exchange: Exchange) -> None:
     """Each rank transposes its pieces into everybody's output, between two barriers: all have come, so outputs may be
     overwritten; all are done, so outputs are complete.
 
-    Links are slower than memory, and blocks that wait for them fill the SMs. So what is sent goes in chunks on a stream
-    of high priority: at the end of each chunk SMs fall free, and there what stays is transposed meanwhile.
+    Links are slower than memory, and blocks that wait for them fill the SMs. So one launch takes all pieces, and blocks
+    take turns among them: every link is busy throughout, and what stays is transposed meanwhile. 2 H200s, float32
+    32768^2: what is sent takes 2.94 ms alone, what stays 0.55. Both: 2.94 in one launch, 3.20 to 3.82 in launches of
+    their own on several streams, in any order, priority, size and number of blocks on an SM.
     """
-    sent, stays = output.parts(exchange, _exchange.DIRECT_CHUNK)
-    order, shared = exchange.order, output.shared
-    current, side = torch.cuda.current_stream(x.device), shared.stream
-    side.wait_stream(current)
-    with torch.cuda.stream(side):
-        shared.barrier()
-        _write(x, sent[:1], order)
-    _write(x, stays, order)
-    with torch.cuda.stream(side):
-        _write(x, sent[1:], order)
-        shared.barrier()
-    current.wait_stream(side)
+    narrows, targets = output.parts(exchange)
+    x = x.resolve_conj().resolve_neg()
+    sources = []
+    for narrow in narrows:
+        source = x
+        for d, begin, length in narrow:
+            source = source.narrow(d, begin, length)
+        sources.append(source)
+    output.shared.barrier()
+    _C.permute_each(sources, targets, exchange.order)
+    output.shared.barrier()
 
 
 # Per group: whether its ranks can write into one another's memory. Asked once, of all of them.

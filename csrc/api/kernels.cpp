@@ -134,7 +134,8 @@ void permute_cuda(const Permutation& permutation, const void* in, void* out, CUs
   if (status == cudaSuccess) {
     const Plan plan = plan_cuda(problem, facts);
     if (plan.kernel == Kernel::kNone) return;
-    status = cuda::run(plan, in, out, device, stream);
+    const Place place{in, out};
+    status = cuda::run(plan, &place, 1, device, stream);
     if (status == cudaSuccess) return;
     what = "launching " + to_string(plan);
   }

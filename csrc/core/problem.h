@@ -25,6 +25,12 @@ struct Problem {
   Dim dims[kMaxDims];  // entries at and past `rank` are unspecified
 };
 
+// Where a problem begins in both memories.
+struct Place {
+  const void* in;
+  void* out;
+};
+
 bool operator==(const Problem& a, const Problem& b);
 
 int64_t element_count(const Problem& p);  // 0 when any extent is 0

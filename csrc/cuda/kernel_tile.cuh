@@ -90,14 +90,16 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   static_assert(C::kUnits % kBatch == 0, "whole batches");
   const uint64_t keep = C::kKeep ? keep_policy() : 0;
 
-  const QuotRem band = p.bands.divmod(blockIdx.x);
+  const uint8_t* in;
+  uint8_t* out;
+  const QuotRem band = p.bands.divmod(p.batch.turn(blockIdx.x, in, out));
   const QuotRem strip = p.strips.divmod(band.quot);
   const QuotRem group = p.groups.divmod(strip.quot);
   const int64_t row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
   if (row0 >= p.rows) return;
   const int64_t col0 = static_cast<int64_t>(strip.rem) * C::kCols;
-  const uint8_t* in = p.in + (C::kFused ? 0 : row0 * p.in_pitch) + col0 * C::kElement;
-  uint8_t* out = p.out + (C::kFused ? 0 : col0 * p.out_pitch) + row0 * C::kElement;
+  in += (C::kFused ? 0 : row0 * p.in_pitch) + col0 * C::kElement;
+  out += (C::kFused ? 0 : col0 * p.out_pitch) + row0 * C::kElement;
   p.outer.advance(group.quot, in, out);
   const int rows = static_cast<int>(min(p.rows - row0, int64_t{C::kRows}));
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));

@@ -93,14 +93,15 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   using Element = Word<E>;
   const uint64_t keep = keep_policy();
 
-  const QuotRem band = p.bands.divmod(blockIdx.x);
+  const uint8_t* in;
+  uint8_t* out;  // start of the tile's first output row
+  const QuotRem band = p.bands.divmod(p.batch.turn(blockIdx.x, in, out));
   const QuotRem strip = p.strips.divmod(band.quot);
   const QuotRem group = p.groups.divmod(strip.quot);
   const int64_t row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
   const int64_t col0 = static_cast<int64_t>(strip.rem) * C::kCols;
   if (row0 * E >= p.rows * E + C::kCut) return;  // groups are of one size: the last may end early
-  const uint8_t* in = p.in + col0 * E;
-  uint8_t* out = p.out;  // start of the tile's first output row
+  in += col0 * E;
   if constexpr (!kFused) out += col0 * p.out_pitch;
   p.outer.advance(group.quot, in, out);
   // Where rows begin: those of the tile in the input, then the output's, spread over the banks.

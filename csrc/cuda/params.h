@@ -110,10 +110,27 @@ struct FusedDims {
   }
 };
 
+// Problems that one launch takes: as many as a usual host has GPUs.
+inline constexpr int kMaxBatch = 8;
+
+// Problems of one plan in one launch. Blocks take turns among them, so that what waits for a link and what
+// does not are on every SM at any time.
+struct Batch {
+  FastDiv count;
+  Place places[kMaxBatch];
+
+  // The number of block `index` within its problem, and where that problem begins.
+  TX_HOST_DEVICE uint32_t turn(uint32_t index, const uint8_t*& in, uint8_t*& out) const {
+    const QuotRem at = count.divmod(index);
+    in = static_cast<const uint8_t*>(places[at.rem].in);
+    out = static_cast<uint8_t*>(places[at.rem].out);
+    return at.quot;
+  }
+};
+
 // A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows.
 struct TileParams {
-  const uint8_t* in;
-  uint8_t* out;
+  Batch batch;
   int64_t rows;
   int64_t cols;
   int64_t in_pitch;                  // from one input row to the next

@@ -21,11 +21,12 @@ constexpr int kMaxDevices = 64;
 
 struct Launch {
   const Plan& plan;
+  int64_t grid;
   int device;
   cudaStream_t stream;
 };
 
-// Launches `kernel` with the plan's grid. Dynamic shared memory beyond 48 KiB has to be opted into once for
+// Launches `kernel` with the plan's block. Dynamic shared memory beyond 48 KiB has to be opted into once for
 // each kernel and device.
 template <auto kernel, class Params>
 cudaError_t launch(const Launch& l, const Params& params) {
@@ -42,7 +43,7 @@ cudaError_t launch(const Launch& l, const Params& params) {
     opted_in.fetch_or(bit, std::memory_order_relaxed);
   }
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(l.plan.grid));
+  config.gridDim = dim3(static_cast<unsigned>(l.grid));
   config.blockDim = dim3(static_cast<unsigned>(l.plan.block));
   config.dynamicSmemBytes = static_cast<size_t>(l.plan.shared_bytes);
   config.stream = l.stream;
@@ -72,12 +73,12 @@ FusedDims fused_dims(const Problem& p, const int* dims, int count, int64_t Dim::
 }
 
 // For both 2-D kernels; they differ in how many tiles an output row takes.
-TileParams matrix_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+TileParams matrix_params(const Plan& plan, const Place* places, int count) {
   const Problem& p = plan.problem;
   const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
   TileParams t;
-  t.in = in;
-  t.out = out;
+  t.batch.count = FastDiv(count);
+  std::copy(places, places + count, t.batch.places);
   t.rows = m.rows;
   t.cols = m.cols;
   t.in_pitch = p.dims[m.row_dims[0]].in_stride;
@@ -91,15 +92,15 @@ TileParams matrix_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   return t;
 }
 
-TileParams tile_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
-  TileParams t = matrix_params(plan, in, out);
+TileParams tile_params(const Plan& plan, const Place* places, int count) {
+  TileParams t = matrix_params(plan, places, count);
   t.bands = FastDiv(plan.group);
   t.groups = FastDiv(ceil_div(ceil_div(t.rows, plan.tile[last(plan.problem)]), plan.group));
   return t;
 }
 
-TileParams unaligned_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
-  TileParams t = matrix_params(plan, in, out);
+TileParams unaligned_params(const Plan& plan, const Place* places, int count) {
+  TileParams t = matrix_params(plan, places, count);
   const int64_t row_bytes = t.rows * plan.problem.element_bytes;
   t.bands = FastDiv(plan.group);
   t.groups = FastDiv(ceil_div(unaligned_bands(row_bytes, kUnalignedVariants[plan.variant]), plan.group));
@@ -324,15 +325,17 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
   }
 }
 
-}  // namespace
+// Problems that one launch takes.
+int batch_most(const Plan& plan) {
+  if (plan.kernel != Kernel::kTile && plan.kernel != Kernel::kTileUnaligned) return 1;
+  return static_cast<int>(std::clamp<int64_t>((kFastDivLimit - 1) / plan.grid, 1, kMaxBatch));
+}
 
-cudaError_t run(const Plan& plan, const void* input, void* output, int device, cudaStream_t stream) {
-  const auto* in = static_cast<const uint8_t*>(input);
-  auto* out = static_cast<uint8_t*>(output);
-  const Launch l{plan, device, stream};
+cudaError_t run_batch(const Plan& plan, const Place* places, int count, int device, cudaStream_t stream) {
+  const auto* in = static_cast<const uint8_t*>(places[0].in);
+  auto* out = static_cast<uint8_t*>(places[0].out);
+  const Launch l{plan, plan.grid * count, device, stream};
   switch (plan.kernel) {
-    case Kernel::kNone:
-      return cudaSuccess;
     case Kernel::kCopy:
       return launch<copy_kernel>(
           l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
@@ -341,9 +344,10 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
                                                    : launch<runs_kernel>(l, runs_params(plan, in, out));
     }
     case Kernel::kTile:
-      return run_tile(l, tile_params(plan, in, out), std::make_index_sequence<std::size(kTileVariants)>());
+      return run_tile(l, tile_params(plan, places, count),
+                      std::make_index_sequence<std::size(kTileVariants)>());
     case Kernel::kTileUnaligned:
-      return run_unaligned(l, unaligned_params(plan, in, out),
+      return run_unaligned(l, unaligned_params(plan, places, count),
                            std::make_index_sequence<std::size(kUnalignedVariants)>());
     default:
       break;
@@ -362,6 +366,20 @@ cudaError_t run(const Plan& plan, const void* input, void* output, int device, c
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+}  // namespace
+
+cudaError_t run(const Plan& plan, const Place* places, int count, int device, cudaStream_t stream) {
+  if (plan.kernel == Kernel::kNone || count == 0) return cudaSuccess;
+  // Launches of equal size: a problem alone in the last would have nothing to share the SMs with.
+  const int launches = static_cast<int>(ceil_div(count, batch_most(plan)));
+  for (int i = 0; i < launches; ++i) {
+    const int first = count * i / launches, last = count * (i + 1) / launches;
+    const cudaError_t status = run_batch(plan, places + first, last - first, device, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t device_facts(int device, DeviceFacts& facts) {

@@ -8,9 +8,9 @@
 
 namespace tx::cuda {
 
-// Enqueues the plan, whose alignments hold for `in` and `out`. `device` is the current device and the
-// stream's. No allocation, no synchronisation: legal during stream capture.
-cudaError_t run(const Plan& plan, const void* in, void* out, int device, cudaStream_t stream);
+// Enqueues the plan for each place; its alignments hold for all of them. `device` is the current device and
+// the stream's. No allocation, no synchronisation: legal during stream capture.
+cudaError_t run(const Plan& plan, const Place* places, int count, int device, cudaStream_t stream);
 
 // Facts of a device, read once and kept. `device` is a CUDA ordinal.
 cudaError_t device_facts(int device, DeviceFacts& facts);

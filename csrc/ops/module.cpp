@@ -1,5 +1,6 @@
-// The Python module _C: planning values, build info, and the forced runs that tests use. Ops are not here:
-// they live in the library beside it and are reached through torch.ops.tx.
+// The Python module _C: planning values, build info, the forced runs that tests use, and many pieces at once,
+// which the sharded transpose moves. Ops are not here: they live in the library beside it and are reached
+// through torch.ops.tx.
 #include <ATen/ops/empty.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -65,6 +66,18 @@ at::Tensor run_forced(const at::Tensor& self, const Ints& dims, const std::strin
   const at::Tensor out = empty_permuted(self, wrapped);
   run(self, out, wrapped, kernel_or_throw(kernel));
   return out;
+}
+
+void permute_each(const std::vector<at::Tensor>& selves, const std::vector<at::Tensor>& outs,
+                  const Ints& dims) {
+  TORCH_CHECK_VALUE(selves.size() == outs.size(), "permute_each: as many outs as selves, got ", outs.size(),
+                    " and ", selves.size(), ".");
+  for (size_t i = 0; i < selves.size(); ++i) {
+    check_out(selves[i], outs[i], permute_dims(selves[i].dim(), dims));
+    TORCH_CHECK_VALUE(selves[i].device() == selves[0].device(), "permute_each: all on one device, got ",
+                      selves[i].device(), " and ", selves[0].device(), ".");
+  }
+  run_each(selves, outs, dims);
 }
 
 std::vector<std::string> kernels(const std::string& backend) {
@@ -171,6 +184,7 @@ PYBIND11_MODULE(_C, m) {
       py::arg("streams_tiles") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"));
+  m.def("permute_each", &permute_each, py::arg("selves"), py::arg("outs"), py::arg("dims"));
   m.def("kernels", &kernels, py::arg("backend"));
   m.def("build_info", &build_info);
 }

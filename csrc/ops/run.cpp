@@ -3,11 +3,15 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/irange.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/normalize.h"
 #include "core/plan_cpu.h"
@@ -60,11 +64,17 @@ Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> fo
   return plan_cuda_forced(problem, facts, *forced);
 }
 
-// The plans that this thread made last. Planning a permutation takes 20 to 100 us, as long as a small one
-// runs, and programs repeat their shapes. A plan depends on addresses only through their alignment to 16
-// bytes.
-const Plan& recent_cuda_plan(Problem problem, int device) {
+// A plan depends on addresses only through their alignment to 16 bytes.
+Problem without_place(Problem problem) {
   constexpr uint64_t kAlignment = 16;
+  problem.in_address %= kAlignment;
+  problem.out_address %= kAlignment;
+  return problem;
+}
+
+// The plans that this thread made last, of problems without their place. Planning a permutation takes 20 to
+// 100 us, as long as a small one runs, and programs repeat their shapes.
+const Plan& recent_cuda_plan(const Problem& problem, int device) {
   constexpr size_t kSets = 16, kWays = 4;
   struct Entry {
     Problem problem;
@@ -76,8 +86,6 @@ const Plan& recent_cuda_plan(Problem problem, int device) {
     size_t next = 0;  // to be replaced
   };
   thread_local const auto sets = std::make_unique<std::array<Set, kSets>>();
-  problem.in_address %= kAlignment;
-  problem.out_address %= kAlignment;
   uint64_t hash = problem.in_address << 4 ^ problem.out_address ^ static_cast<uint64_t>(device);
   for (int d = 0; d < problem.rank; ++d) {
     const Dim& dim = problem.dims[d];
@@ -112,6 +120,15 @@ void ask_for_huge_pages([[maybe_unused]] const at::Tensor& fresh) {
   }
 #endif
 }
+
+#ifdef TX_WITH_CUDA
+void run_cuda_plan(const Plan& plan, const Place* places, size_t count, int device) {
+  const cudaError_t status =
+      cuda::run(plan, places, static_cast<int>(count), device, c10::cuda::getCurrentCUDAStream(device));
+  TORCH_CHECK(status == cudaSuccess, "tx: launching the CUDA kernel failed: ", cudaGetErrorString(status),
+              " (", cudaGetErrorName(status), "), for ", to_string(plan));
+}
+#endif
 
 [[noreturn]] void no_backend(const at::Device& device) {
   TORCH_CHECK(false, "tx: this build has no kernels for device ", device,
@@ -150,18 +167,38 @@ void run(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, st
   if (self.is_cuda()) {
     const int device = self.get_device();
     const c10::cuda::CUDAGuard guard(self.device());
-    const Problem problem = make_problem(self, out, dims);
+    const Problem problem = without_place(make_problem(self, out, dims));
     Plan forced_plan;
     if (forced) forced_plan = make_cuda_plan(problem, device, forced);
     const Plan& plan = forced ? forced_plan : recent_cuda_plan(problem, device);
-    if (plan.kernel == Kernel::kNone) return;
-    const cudaError_t status = cuda::run(plan, from, to, device, c10::cuda::getCurrentCUDAStream(device));
-    TORCH_CHECK(status == cudaSuccess, "tx: launching the CUDA kernel failed: ", cudaGetErrorString(status),
-                " (", cudaGetErrorName(status), "), for ", to_string(plan));
+    const Place place{from, to};
+    run_cuda_plan(plan, &place, 1, device);
     return;
   }
 #endif
   no_backend(self.device());
+}
+
+void run_each(at::TensorList selves, at::TensorList outs, at::IntArrayRef dims) {
+#ifdef TX_WITH_CUDA
+  if (!selves.empty() && selves[0].is_cuda()) {
+    const int device = selves[0].get_device();
+    const c10::cuda::CUDAGuard guard(selves[0].device());
+    std::vector<std::pair<Problem, std::vector<Place>>> groups;
+    for (const auto i : c10::irange(selves.size())) {
+      const Problem problem = without_place(make_problem(selves[i], outs[i], dims));
+      auto group =
+          std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == problem; });
+      if (group == groups.end()) group = groups.insert(groups.end(), {problem, {}});
+      group->second.push_back({selves[i].const_data_ptr(), outs[i].mutable_data_ptr()});
+    }
+    for (const auto& [problem, places] : groups) {
+      run_cuda_plan(recent_cuda_plan(problem, device), places.data(), places.size(), device);
+    }
+    return;
+  }
+#endif
+  for (const auto i : c10::irange(selves.size())) run(selves[i], outs[i], dims);
 }
 
 at::Tensor empty_permuted(const at::Tensor& self, at::IntArrayRef dims) {
