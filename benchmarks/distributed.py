@@ -291,6 +291,19 @@ def run(case: Case, device: torch.device, about: dict[str, object], repeats: int
     ]
 
 
+def sent_bytes(result: Result) -> int:
+    """What a rank has for the others."""
+    whole = result.shape[0] * result.shape[1] * getattr(torch, result.dtype).itemsize
+    return whole // result.ranks * (result.ranks - 1) // result.ranks
+
+
+def series(result: Result) -> tuple[str, str, str]:
+    """What is compared over numbers of ranks: (scaling, dtype, the matrix or, weak, a rank's part of it)."""
+    rows, cols = result.shape
+    weak = result.scaling == "weak"
+    return result.scaling, result.dtype, f"{rows // result.ranks}x{cols} a rank" if weak else f"{rows}x{cols}"
+
+
 def load(folder: Path = results.RESULTS) -> list[Result]:
     paths = sorted(folder.glob(f"{PREFIX}*.jsonl"))
     return [result for path in paths for result in results.load(path, Result)]

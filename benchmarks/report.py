@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -249,8 +250,35 @@ def modelled(providers: dict[str, distributed.Result]) -> str:
     return f"{1 + 2 * times[1] / times[0]:.2f}" if times else "-"
 
 
+def link_rate(result: distributed.Result | None) -> float:
+    """GB/s that a rank sends to the others in the bare all-to-all; 0 where nothing is sent or timed."""
+    if result is None or result.median_s is None:
+        return 0.0
+    return distributed.sent_bytes(result) / result.median_s / 1e9
+
+
 def mebibytes(result: distributed.Result | None) -> str:
     return "-" if result is None or result.extra_bytes is None else f"{result.extra_bytes / 2**20:.0f}"
+
+
+def sharded_scaling(items: Sequence[distributed.Result]) -> str:
+    """The faster of our providers by number of ranks, and one rank's time over it."""
+    ranks = sorted({r.ranks for r in items})
+    if len(ranks) == 1:
+        return ""
+    lines = []
+    timed = [r for r in items if r.provider in OURS_SHARDED and r.median_s]
+    for (scaling, dtype, matrix), of_case in sorted(by(distributed.series, timed).items()):
+        best = {n: min(r.median_s or math.inf for r in found) for n, found in by(lambda r: r.ranks, of_case).items()}
+        gains = {n: f" / {best[1] / best[n]:.2f}" if n > 1 and 1 in best else "" for n in best}
+        cells = [f"{best[n] * 1e3:.3f}{gains[n]}" if n in best else "-" for n in ranks]
+        lines.append([f"{scaling} {matrix}", dtype, *cells])
+    names = " or ".join(f"`{name}`" for name in OURS_SHARDED if any(r.provider == name for r in timed))
+    return (
+        f"Scaling: ms of {names}, the faster, and one rank's time over it (strong: ideally the number of ranks; weak: "
+        "1; one rank has no links to wait for).\n\n"
+        + markdown_table(["scaling, matrix", "dtype", *(counted(n, "rank") for n in ranks)], lines)
+    )
 
 
 def distributed_block(results: Sequence[distributed.Result]) -> str:
@@ -260,14 +288,16 @@ def distributed_block(results: Sequence[distributed.Result]) -> str:
         names = list(dict.fromkeys(r.provider for r in of_machine))
         others = [name for name in names if name != distributed.BASELINE]
         lines = []
-        cases = by(lambda r: (r.scaling, r.dtype, tuple(r.shape) if r.scaling == "strong" else (), r.ranks), of_machine)
-        for (scaling, dtype, _, ranks), of_case in sorted(cases.items(), key=lambda item: str(item[0])):
+        rate = max(link_rate(r) for r in of_machine if r.provider == distributed.BASELINE)
+        cases = by(lambda r: (*distributed.series(r), r.ranks), of_machine)
+        for (scaling, dtype, _, ranks), of_case in sorted(cases.items()):
             found = {r.provider: r for r in of_case}
             bare = found.get(distributed.BASELINE)
             matrix = "x".join(map(str, of_case[0].shape))
             lines.append(
                 [f"{scaling} {matrix}", dtype, str(ranks)]
                 + [f"{bare.median_s * 1e3:.3f}" if bare and bare.median_s else "-"]
+                + [f"{distributed.sent_bytes(bare) / rate / 1e6:.3f}" if link_rate(bare) else "-"]
                 + [share(found.get(name)) for name in others]
                 + [modelled(found)]
                 + [" / ".join(times_as_fast(found, name) for name in OURS_SHARDED if name in names)]
@@ -275,12 +305,15 @@ def distributed_block(results: Sequence[distributed.Result]) -> str:
             )
         hardware, _, version, backend = where
         commits = ", ".join(sorted({r.commit for r in of_machine}))
-        text.append(f"{hardware}, {backend}, torch {version}, commit {commits}.")
-        header = ["scaling, matrix", "dtype", "ranks", "bare ms", *(f"`{name}`" for name in others)]
+        model = (
+            f" Model: a rank's bytes to the others over {rate:.3g} GB/s, the best rate of these runs." if rate else ""
+        )
+        text.append(f"{hardware}, {backend}, torch {version}, commit {commits}.{model}")
+        header = ["scaling, matrix", "dtype", "ranks", "bare ms", "model ms", *(f"`{name}`" for name in others)]
         ours = " / ".join(f"`{name}`" for name in OURS_SHARDED if name in names)
         header += ["all_to_all + 2 copies", f"{ours} over DTensor"]
-        text.append(markdown_table([*header, "extra MiB, tx / dtensor"], lines))
-    return "\n\n".join(text) or NOTHING
+        text += [markdown_table([*header, "extra MiB, tx / dtensor"], lines), sharded_scaling(of_machine)]
+    return "\n\n".join(filter(None, text)) or NOTHING
 
 
 def mark(name: str, which: str) -> str:

@@ -224,9 +224,23 @@ def test_the_sharded_block_compares_with_the_bare_collective_and_the_faster_dten
         [sharded(name, seconds) for name, seconds in times.items()]
         + [sharded("all_to_all", 1e-3, **two), sharded("tx", None, **two)]
     )
-    assert "Some GPU, nccl, torch 2.11.0, commit abc." in block
-    assert "| strong 64x64 | float32 | 4 | 2.000 | 3.00 | 2.50 | 1.25 | 0.25 | 1.50 | **2.0x** | 3 / 3 |" in block
-    assert "| weak 64x64 | float32 | 2 | 1.000 | - | - | wrong | - | - | - | 3 / - |" in block
+    # 64 x 64 x 4 bytes: each of 4 ranks has 3072 for the others, each of 2 4096; the rate of the latter is the best.
+    assert "Some GPU, nccl, torch 2.11.0, commit abc. Model: a rank's bytes to the others over 0.0041 GB/s" in block
+    figures = "2.000 | 0.750 | 3.00 | 2.50 | 1.25 | 0.25 | 1.50 | **2.0x** | 3 / 3"
+    assert f"| strong 64x64 | float32 | 4 | {figures} |" in block
+    assert "| weak 64x64 | float32 | 2 | 1.000 | 1.000 | - | - | wrong | - | - | - | 3 / - |" in block
+
+
+def test_the_sharded_block_shows_scaling() -> None:
+    weak = {"scaling": "weak"}
+    strong = [sharded("all_to_all", 1e-3), sharded("tx", 2e-3), sharded("tx_direct", 1e-3)]
+    strong += [sharded("tx", 3e-3, ranks=1), sharded("tx", 4e-3, ranks=2)]
+    grown = [sharded("tx", 2e-3, ranks=1, **weak), sharded("tx_direct", 4e-3, ranks=2, shape=[128, 64], **weak)]
+    block = report.distributed_block([*strong, *grown, sharded("tx_direct", None, ranks=4, **weak)])
+    assert "ms of `tx` or `tx_direct`, the faster" in block
+    assert "| scaling, matrix | dtype | 1 rank | 2 ranks | 4 ranks |" in block
+    assert "| strong 64x64 | float32 | 3.000 | 4.000 / 0.75 | 1.000 / 3.00 |" in block
+    assert "| weak 64x64 a rank | float32 | 2.000 | 4.000 / 0.50 | - |" in block
 
 
 def test_a_block_without_results_says_so() -> None:

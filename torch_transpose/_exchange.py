@@ -185,11 +185,23 @@ def cutting(exchange: Exchange, itemsize: int, pace: Pace) -> tuple[int, int, st
 
 @lru_cache(maxsize=256)
 def writes(exchange: Exchange, rank: int) -> list[tuple[int, Box]]:
-    """(receiver, box of the input) of each piece that a rank writes on the direct path: of the next rank first, so that
-    all links are busy where not all pieces travel at once; of its own last."""
+    """(receiver, box of the input) of each part that a rank writes on the direct path: of the next rank first, so that
+    all links are busy where not all parts travel at once; of its own last. Parts of one shape travel at once, so where
+    the last rank's piece is smaller in one dim, what the others have more comes after all the rest."""
     ranks, owned = math.prod(exchange.mesh), exchange.owned(rank)
     receivers = [(rank + step) % ranks for step in range(1, ranks + 1)]
-    return [(q, box) for q in receivers if volume(box := meet(owned, exchange.wanted(q)))]
+    pieces = [(q, box) for q in receivers if volume(box := meet(owned, exchange.wanted(q)))]
+    uneven = [d for d in range(len(owned)) if len({extents(box)[d] for _, box in pieces}) > 1]
+    if len(uneven) != 1:
+        return pieces
+    cut = uneven[0]
+    common = min(extents(box)[cut] for _, box in pieces)
+
+    def part(box: Box, begin: int, end: int) -> Box:
+        return (*box[:cut], (begin, end), *box[cut + 1 :])
+
+    more = [(q, part(box, box[cut][0] + common, box[cut][1])) for q, box in pieces]
+    return [(q, part(box, box[cut][0], box[cut][0] + common)) for q, box in pieces] + [m for m in more if volume(m[1])]
 
 
 def _layout(where: str, box: Sequence[Any]) -> tuple[Any, ...]:

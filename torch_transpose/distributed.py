@@ -183,9 +183,9 @@ def transpose(
 
     A model of how long it takes, with ``a`` for a bare all-to-all of the same bytes and ``c`` for a copy of a shard in
     local memory: ``direct`` ``a``, ``push`` between ``a`` and ``a + c``, ``all_to_all`` ``a + 2 c`` where packing and
-    unpacking do not hide behind the links. Over the network of several nodes, ``a`` is a shard's bytes times the share
-    of ranks on other nodes over the rate of a rank's link. The README's table sets the model beside what was measured:
-    on CPUs, whose ranks share cores and memory, it is too low.
+    unpacking do not hide behind the links. ``a`` is a shard's bytes times the share of other ranks over the rate of a
+    rank's link; among several nodes, times the share of ranks on other nodes over the rate of its network. The README's
+    table sets the model beside what was measured: on CPUs, whose ranks share cores and memory, it is too low.
     """
     wanted = _checked(x, group, shape, placements, out)
     if not _dtensor(x):
