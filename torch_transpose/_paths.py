@@ -283,10 +283,7 @@ class Output:
             owned = exchange.owned(self._rank)
             self._parts[exchange] = narrows, targets = [], []
             for q, box in writes(exchange, self._rank):
-                sides = enumerate(zip(box, owned, strict=True))
-                narrows.append(
-                    [(d, b - first, e - b) for d, ((b, e), (first, last)) in sides if (b, e) != (first, last)]
-                )
+                narrows.append([(d, b - owned[d][0], e - b) for d, (b, e) in enumerate(box) if (b, e) != owned[d]])
                 targets.append(self._shard(q)[tuple(transposed(within(box, exchange.wanted(q))))])
         return self._parts[exchange]
 
