@@ -355,21 +355,27 @@ def resident(name: str) -> int:
 
 
 def groups(device: str, mesh: Any) -> None:
-    """Subgroups and the default group, in turn, each with shards of its own."""
-    from torch.distributed.tensor import Shard
-
+    """Half of the ranks, all of them, and all of them once more, in turn and on GPUs at once: each group has memory of
+    its own."""
     world, rank = dist.get_world_size(), dist.get_rank()
-    halves = [list(range(world // 2)), list(range(world // 2, world))]
-    mine = next(half for half in halves if rank in half)
-    group = dist.new_group(mine, use_local_synchronization=True)
+    half = range(world // 2) if rank < world // 2 else range(world // 2, world)
+    found = []
+    for ranks in (half, range(world), range(world)):
+        group = dist.new_group(list(ranks), use_local_synchronization=ranks is half)
+        found.append((group, list(ranks).index(rank), len(ranks)))
+    streams = [torch.cuda.Stream() if device == "cuda" else None for _ in found]
     for size in (24, 40, 24):
-        full = content((size, 12), torch.float32, device)
-        x = full.chunk(len(mine))[mine.index(rank)]
-        y = td.transpose(x, group=group, shape=full.shape)
-        assert same_bytes(y, full.mT.chunk(len(mine))[mine.index(rank)])
-        assert same_bytes(
-            td.transpose(shard(full, mesh, [Shard(0)]), shape=full.shape), shard(full.mT, mesh, [Shard(0)])
-        )
+        full = content((size, 12), torch.int32, device)
+        results = []
+        if device == "cuda":
+            torch.cuda.synchronize()
+        for (group, place, ranks), stream in zip(found, streams, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(td.transpose(full.tensor_split(ranks)[place], group=group, shape=full.shape))
+        if device == "cuda":
+            torch.cuda.synchronize()
+        for (_, place, ranks), y in zip(found, results, strict=True):
+            assert same_bytes(y, full.mT.tensor_split(ranks)[place]), (size, ranks)
 
 
 def one_rank_fails(device: str, shared: bool) -> None:
@@ -500,7 +506,7 @@ def spawn(world: int, backend: str, folder: Path, checks: Sequence[str], path: s
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 5])
 def test_gloo(world: int, tmp_path: Path) -> None:
-    more = ["compiled", "memory"] if world == 2 else ["groups"] if world == 4 else []
+    more = ["compiled", "memory", "groups"] if world == 2 else ["groups"] if world == 4 else []
     spawn(world, "gloo", tmp_path, EVERYWHERE + more, "all_to_all")
 
 
@@ -508,7 +514,7 @@ def test_gloo(world: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_nccl(world: int, path: str, tmp_path: Path) -> None:
     need_gpus(world)
-    more = ["compiled", "memory", "gpu_only"] + (["groups"] if world == 4 else [])
+    more = ["compiled", "memory", "gpu_only", *(["groups"] if world % 2 == 0 else [])]
     spawn(world, "nccl", tmp_path, EVERYWHERE + more, path)
 
 
