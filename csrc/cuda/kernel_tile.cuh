@@ -92,15 +92,27 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
 
   const uint8_t* in;
   uint8_t* out;
-  const QuotRem band = p.bands.divmod(p.batch.turn(blockIdx.x, in, out));
-  const QuotRem strip = p.strips.divmod(band.quot);
-  const QuotRem group = p.groups.divmod(strip.quot);
-  const int64_t row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
-  if (row0 >= p.rows) return;
-  const int64_t col0 = static_cast<int64_t>(strip.rem) * C::kCols;
+  int64_t row0, col0;
+  uint32_t matrix;
+  if constexpr (C::kDirect) {
+    // Small problems: decoding one number would take as long as all else.
+    in = static_cast<const uint8_t*>(p.batch.places[0].in);
+    out = static_cast<uint8_t*>(p.batch.places[0].out);
+    row0 = static_cast<int64_t>(blockIdx.x) * C::kRows;
+    col0 = static_cast<int64_t>(blockIdx.y) * C::kCols;
+    matrix = blockIdx.z;
+  } else {
+    const QuotRem band = p.bands.divmod(p.batch.turn(blockIdx.x, in, out));
+    const QuotRem strip = p.strips.divmod(band.quot);
+    const QuotRem group = p.groups.divmod(strip.quot);
+    row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
+    col0 = static_cast<int64_t>(strip.rem) * C::kCols;
+    matrix = group.quot;
+  }
+  if (row0 >= p.rows) return;  // groups are of one size: the last may end early
   in += (C::kFused ? 0 : row0 * p.in_pitch) + col0 * C::kElement;
   out += (C::kFused ? 0 : col0 * p.out_pitch) + row0 * C::kElement;
-  p.outer.advance(group.quot, in, out);
+  p.outer.advance(matrix, in, out);
   const int rows = static_cast<int>(min(p.rows - row0, int64_t{C::kRows}));
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
   // Where a row of the tile begins in the input, and a column in the output.

@@ -21,7 +21,7 @@ constexpr int kMaxDevices = 64;
 
 struct Launch {
   const Plan& plan;
-  int64_t grid;
+  dim3 grid;
   int device;
   cudaStream_t stream;
 };
@@ -43,7 +43,7 @@ cudaError_t launch(const Launch& l, const Params& params) {
     opted_in.fetch_or(bit, std::memory_order_relaxed);
   }
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(l.grid));
+  config.gridDim = l.grid;
   config.blockDim = dim3(static_cast<unsigned>(l.plan.block));
   config.dynamicSmemBytes = static_cast<size_t>(l.plan.shared_bytes);
   config.stream = l.stream;
@@ -113,6 +113,12 @@ cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
   using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep,
                             (v.direct_most > 0), v.fused>;
   static_assert(Config::kSharedBytes == v.shared_bytes(), "table and kernel agree");
+  if constexpr (Config::kDirect) {
+    const auto bands = static_cast<unsigned>(params.bands.divisor * params.groups.divisor);
+    const unsigned strips = params.strips.divisor;
+    const Launch in_3d{l.plan, dim3(bands, strips, l.grid.x / (bands * strips)), l.device, l.stream};
+    return launch<tile_kernel<Config>>(in_3d, params);
+  }
   return launch<tile_kernel<Config>>(l, params);
 }
 
@@ -328,13 +334,14 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
 // Problems that one launch takes.
 int batch_most(const Plan& plan) {
   if (plan.kernel != Kernel::kTile && plan.kernel != Kernel::kTileUnaligned) return 1;
+  if (plan.kernel == Kernel::kTile && kTileVariants[plan.variant].direct_most > 0) return 1;
   return static_cast<int>(std::clamp<int64_t>((kFastDivLimit - 1) / plan.grid, 1, kMaxBatch));
 }
 
 cudaError_t run_batch(const Plan& plan, const Place* places, int count, int device, cudaStream_t stream) {
   const auto* in = static_cast<const uint8_t*>(places[0].in);
   auto* out = static_cast<uint8_t*>(places[0].out);
-  const Launch l{plan, plan.grid * count, device, stream};
+  const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream};
   switch (plan.kernel) {
     case Kernel::kCopy:
       return launch<copy_kernel>(
