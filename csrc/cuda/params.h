@@ -20,9 +20,9 @@ struct OuterDims {
   int count = 0;
   OuterDim dims[kMaxOuterDims];  // fastest first
 
-  // Moves the two pointers to the element that `index` stands for.
+  // Moves the two pointers to the element that `index` stands for: 0, where there are no dims.
   TX_HOST_DEVICE void advance(uint32_t index, const uint8_t*& in, uint8_t*& out) const {
-    for (int d = 0; d < count; ++d) {
+    for (int d = 0; index > 0; ++d) {
       const QuotRem at = dims[d].extent.divmod(index);
       in += at.rem * dims[d].in_stride;
       out += at.rem * dims[d].out_stride;
@@ -121,6 +121,9 @@ struct Batch {
 
   // The number of block `index` within its problem, and where that problem begins.
   TX_HOST_DEVICE uint32_t turn(uint32_t index, const uint8_t*& in, uint8_t*& out) const {
+    in = static_cast<const uint8_t*>(places[0].in);
+    out = static_cast<uint8_t*>(places[0].out);
+    if (count.divisor == 1) return index;
     const QuotRem at = count.divmod(index);
     in = static_cast<const uint8_t*>(places[at.rem].in);
     out = static_cast<uint8_t*>(places[at.rem].out);
@@ -128,18 +131,19 @@ struct Batch {
   }
 };
 
-// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows.
+// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows. What every block
+// reads comes first: a small problem waits for each line of its parameters.
 struct TileParams {
-  Batch batch;
   int64_t rows;
   int64_t cols;
-  int64_t in_pitch;                  // from one input row to the next
-  int64_t out_pitch;                 // from one output row (an input column) to the next
-  FastDiv bands;                     // tiles along an output row, of one group
-  FastDiv strips;                    // tiles along an input row
-  FastDiv groups;                    // of bands: all strips of one come before the next group
-  FusedDims fused_rows, fused_cols;  // instead of the pitches, where rows or cols are several dims
+  int64_t in_pitch;   // from one input row to the next
+  int64_t out_pitch;  // from one output row (an input column) to the next
+  FastDiv bands;      // tiles along an output row, of one group
+  FastDiv strips;     // tiles along an input row
+  FastDiv groups;     // of bands: all strips of one come before the next group
+  Batch batch;
   OuterDims outer;
+  FusedDims fused_rows, fused_cols;  // instead of the pitches, where rows or cols are several dims
 };
 
 // `rows` runs of `vectors` 16-byte vectors each.
