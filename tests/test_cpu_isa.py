@@ -49,10 +49,12 @@ def test_the_best_is_taken_by_default() -> None:
     assert done.stdout.strip() == available()[-1], done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512", "neon"])
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512", "avx512vbmi", "neon"])
 def test_values(isa: str) -> None:
     names = available()
-    assert set(names) <= {"portable", "avx2", "avx512", "neon"}, f"an instruction set without a test: {names}"
+    assert set(names) <= {"portable", "avx2", "avx512", "avx512vbmi", "neon"}, (
+        f"an instruction set without a test: {names}"
+    )
     if isa not in names:
         pytest.skip(f"this machine or build has no {isa}; it has {names}")
     if isa == tx.build_info()["cpu_isa"]:

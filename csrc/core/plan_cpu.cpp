@@ -53,9 +53,10 @@ struct TileShape {
 
 // By log2 of the element's bytes. Measured on Zen 5 at 512^2, 2048^2 and 8192^2, within twice the best of a
 // sweep over powers of two. A direct tile is one vector high where it can be: its output rows then meet in
-// the same cache sets least often. A staged tile has 256 to 512 bytes on each side.
+// the same cache sets least often. A staged tile has 256 to 512 bytes on each side; of bytes, long pieces of
+// the input count more than long rows of the output.
 constexpr TileShape kTileShape[] = {{128, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
-constexpr TileShape kStagedShape[] = {{256, 256}, {128, 128}, {128, 128}, {64, 64}, {32, 32}};
+constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
 

@@ -39,7 +39,7 @@ bool tile_rows_adjoin(const Plan& plan);
 
 // kStaged writes an output row when it has at least this much of it: whole lines, enough for a DRAM page to
 // be opened.
-inline constexpr int64_t kStagedRunBytes = 512;
+inline constexpr int64_t kStagedRunBytes = 256;
 
 // What kStaged may keep of all rows of a tile, kept small enough for a thread's stack and its L2 cache.
 inline constexpr int64_t kStagingBytes = 256 << 10;

@@ -15,12 +15,15 @@ bool machine_runs(const MicroKernels* micro) {
   if (micro == nullptr) return false;
 #if defined(__x86_64__) || defined(__i386__)
   if (micro == kAvx2) return __builtin_cpu_supports("avx2");
-  if (micro == kAvx512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+  if (micro == kAvx512) return avx512;
+  if (micro == kAvx512Vbmi) return avx512 && __builtin_cpu_supports("avx512vbmi");
 #endif
   return true;  // the baseline of its target
 }
 
-const MicroKernels* const kAll[] = {kPortable, kNeon, kAvx2, kAvx512};  // the last that runs is the best
+// The last that runs is the best.
+const MicroKernels* const kAll[] = {kPortable, kNeon, kAvx2, kAvx512, kAvx512Vbmi};
 
 struct Choice {
   const MicroKernels* micro = kPortable;

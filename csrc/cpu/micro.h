@@ -35,6 +35,7 @@ struct MicroKernels {
 extern const MicroKernels* const kPortable;
 extern const MicroKernels* const kAvx2;
 extern const MicroKernels* const kAvx512;
+extern const MicroKernels* const kAvx512Vbmi;
 extern const MicroKernels* const kNeon;
 
 }  // namespace tx::cpu

@@ -1,80 +1,11 @@
-// Micro-kernels in vectors of 64 bytes, whole cache lines (AVX-512 F and BW).
-#include "cpu/micro_impl.h"
+// Micro-kernels in vectors of 64 bytes (AVX-512 F and BW).
+#include "cpu/micro.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-#include <immintrin.h>
+#include "cpu/micro_avx512.h"
 
 namespace tx::cpu {
 namespace {
-
-struct Avx512 {
-  using Vec = __m512i;
-  static constexpr int kLanes = 4;
-  static constexpr bool kShuffles = true;
-  template <int e>
-  static constexpr bool kPermutes = e >= 2;  // bytes would need VBMI, for little more
-
-  TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-  TX_INLINE Vec load(const char* p) { return _mm512_loadu_si512(p); }
-  TX_INLINE void store(char* p, Vec v) { _mm512_storeu_si512(p, v); }
-  TX_INLINE void stream_line(char* p, Vec v) { _mm512_stream_si512(reinterpret_cast<Vec*>(p), v); }
-  TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
-    Vec v = _mm512_castsi128_si512(load_lane(p));
-    v = _mm512_inserti32x4(v, load_lane(p + stride), 1);
-    v = _mm512_inserti32x4(v, load_lane(p + 2 * stride), 2);
-    return _mm512_inserti32x4(v, load_lane(p + 3 * stride), 3);
-  }
-  TX_INLINE void store_lanes(char* p, int64_t stride, Vec v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_castsi512_si128(v));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + stride), _mm512_extracti32x4_epi32(v, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 2 * stride), _mm512_extracti32x4_epi32(v, 2));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 3 * stride), _mm512_extracti32x4_epi32(v, 3));
-  }
-  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm512_castsi512_si128(v));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + stride), _mm512_extracti32x4_epi32(v, 1));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + 2 * stride), _mm512_extracti32x4_epi32(v, 2));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + 3 * stride), _mm512_extracti32x4_epi32(v, 3));
-  }
-  TX_INLINE void transpose_lanes(Vec* v) {
-    const Vec lo01 = _mm512_shuffle_i64x2(v[0], v[1], 0x44), hi01 = _mm512_shuffle_i64x2(v[0], v[1], 0xee);
-    const Vec lo23 = _mm512_shuffle_i64x2(v[2], v[3], 0x44), hi23 = _mm512_shuffle_i64x2(v[2], v[3], 0xee);
-    v[0] = _mm512_shuffle_i64x2(lo01, lo23, 0x88);
-    v[1] = _mm512_shuffle_i64x2(lo01, lo23, 0xdd);
-    v[2] = _mm512_shuffle_i64x2(hi01, hi23, 0x88);
-    v[3] = _mm512_shuffle_i64x2(hi01, hi23, 0xdd);
-  }
-  template <int e>
-  TX_INLINE Vec zip_lo(Vec a, Vec b) {
-    if constexpr (e == 1) return _mm512_unpacklo_epi8(a, b);
-    if constexpr (e == 2) return _mm512_unpacklo_epi16(a, b);
-    if constexpr (e == 4) return _mm512_unpacklo_epi32(a, b);
-    if constexpr (e == 8) return _mm512_unpacklo_epi64(a, b);
-  }
-  template <int e>
-  TX_INLINE Vec zip_hi(Vec a, Vec b) {
-    if constexpr (e == 1) return _mm512_unpackhi_epi8(a, b);
-    if constexpr (e == 2) return _mm512_unpackhi_epi16(a, b);
-    if constexpr (e == 4) return _mm512_unpackhi_epi32(a, b);
-    if constexpr (e == 8) return _mm512_unpackhi_epi64(a, b);
-  }
-  TX_INLINE Vec shuffle(Vec v, const uint8_t* index) {
-    return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(load_lane(reinterpret_cast<const char*>(index))));
-  }
-  template <int e>
-  TX_INLINE Vec permute(Vec a, Vec b, Vec index) {
-    if constexpr (e == 2) return _mm512_permutex2var_epi16(a, index, b);
-    if constexpr (e == 4) return _mm512_permutex2var_epi32(a, index, b);
-    if constexpr (e >= 8) return _mm512_permutex2var_epi64(a, index, b);
-  }
-  TX_INLINE Vec either(Vec a, Vec b) { return _mm512_or_si512(a, b); }
-
-  static void stream(char* out, const char* in, int64_t lines) {
-    for (int64_t b = 0; b < lines * kLine; b += kLine)
-      _mm512_stream_si512(reinterpret_cast<Vec*>(out + b), load(in + b));
-  }
-  static void fence() { _mm_sfence(); }
-};
 
 constexpr MicroKernels kTable = micro_kernels<Avx512>("avx512");
 

@@ -79,9 +79,11 @@ class Prefetcher {
         last_(last),
         tile_(first),
         at_(plan, first) {
-    // The machine's own prefetchers follow long pieces and whole blocks.
+    // The machine's own prefetchers follow long pieces and whole blocks; what is stored within the caches is
+    // read from there.
     const int64_t piece = plan.tile[row_] * element_bytes_;
-    if (piece >= kPage || (piece == pitch_ && piece < kLine)) last_ = first;
+    if (plan.stores == Stores::kOrdinary || piece >= kPage || (piece == pitch_ && piece < kLine))
+      last_ = first;
   }
 
   // About how many columns are still to be touched in the tiles before `until`.

@@ -4,6 +4,7 @@ set(TX_CPU_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/isa.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_avx2.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_avx512.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/micro_avx512vbmi.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_neon.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_portable.cpp
   ${CMAKE_CURRENT_LIST_DIR}/run.cpp)
@@ -11,4 +12,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/micro_avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2")
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/micro_avx512.cpp PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw")
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/micro_avx512vbmi.cpp PROPERTIES
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vbmi")
 endif()

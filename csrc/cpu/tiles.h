@@ -105,6 +105,15 @@ inline int64_t clean_cut(const Plan& plan, const char* out, int64_t wanted, int6
   return wanted;
 }
 
+// The first tile of a share, when shares are even in bytes: the outermost dim's last tile may be a small one.
+inline int64_t even_cut(const Plan& plan, int64_t tiles, int64_t share, int64_t shares) {
+  const int64_t extent = plan.problem.dims[0].extent, step = plan.tile[0];
+  const int64_t inner = tiles / ceil_div(extent, step);  // tiles under one step
+  const int64_t wanted = extent * inner * share / shares;
+  const int64_t outer = wanted / (step * inner);
+  return outer * inner + (wanted - outer * step * inner) / std::min(step, extent - outer * step);
+}
+
 // Calls work(first, last) for each thread's share of the tiles. Shares are cut where no output line is in two
 // of them, if there is such a place within half a share: there is but for outputs of few rows that do not
 // start on lines.
@@ -116,7 +125,7 @@ void share_tiles(const Plan& plan, const char* out, ParallelFor parallel_for, co
   const auto cut = [&](int64_t share) {
     return share == 0 || share == threads
                ? share / threads * tiles
-               : clean_cut(plan, out, tiles * share / threads, ceil_div(tiles, 2 * threads));
+               : clean_cut(plan, out, even_cut(plan, tiles, share, threads), ceil_div(tiles, 2 * threads));
   };
   parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
     const int64_t first = cut(begin), last = cut(end);
