@@ -345,6 +345,13 @@ struct Narrow {
   }
 };
 
+// Whether one of the widths k took the block.
+template <class I, int e, bool streaming, int... k>
+TX_INLINE bool transpose_narrow(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                                int64_t cols) {
+  return (Narrow<I, e, k, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) || ...);
+}
+
 // Whole tiles. Precondition: rows and cols are multiples of the tile's side.
 template <class Wide, bool ahead>
 void transpose_tiles(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
@@ -373,13 +380,12 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
   using Wide = Tile<I, e, streaming>;
   constexpr int kLane = Tile<Lane, e>::kSide;
   if constexpr (I::kShuffles && e >= 8) {
-    if (Narrow<I, e, 3, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+    if (transpose_narrow<I, e, streaming, 3>(in, in_pitch, out, out_pitch, rows, cols)) return;
   }
   if (rows < kLane || cols < kLane) {
     if constexpr (I::kShuffles && e < 8) {
-      if (Narrow<I, e, 2, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
-      if (Narrow<I, e, 3, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
-      if (Narrow<I, e, 4, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols)) return;
+      if (transpose_narrow<I, e, streaming, 2, 3, 4, 5, 6, 7, 8>(in, in_pitch, out, out_pitch, rows, cols))
+        return;
     }
     return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
   }
