@@ -2,9 +2,10 @@
 // permutes bytes too. Included by micro_avx512.cpp and micro_avx512vbmi.cpp.
 #pragma once
 
-#include <immintrin.h>
-
 #include "cpu/micro_impl.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+#include <immintrin.h>
 
 namespace tx::cpu {
 namespace {
@@ -88,3 +89,4 @@ struct Avx512 {
 
 }  // namespace
 }  // namespace tx::cpu
+#endif
