@@ -73,7 +73,7 @@ cudaError_t launch(Kernel kernel, const Params& params, int64_t grid, int thread
 template <class C>
 cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, int64_t strips, int shared) {
   TileParams p;
-  p.batch.places[0] = {m.in, m.out};
+  p.place = p.batch.places[0] = {m.in, m.out};
   p.rows = m.rows;
   p.cols = m.cols;
   p.in_pitch = m.cols * C::kElement;

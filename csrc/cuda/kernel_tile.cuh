@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   uint32_t matrix;
   if constexpr (C::kDirect) {
     // Small problems: decoding one number would take as long as all else.
-    in = static_cast<const uint8_t*>(p.batch.places[0].in);
-    out = static_cast<uint8_t*>(p.batch.places[0].out);
+    in = static_cast<const uint8_t*>(p.place.in);
+    out = static_cast<uint8_t*>(p.place.out);
     row0 = static_cast<int64_t>(blockIdx.x) * C::kRows;
     col0 = static_cast<int64_t>(blockIdx.y) * C::kCols;
     matrix = blockIdx.z;

@@ -131,9 +131,10 @@ struct Batch {
   }
 };
 
-// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows. What every block
-// reads comes first: a small problem waits for each line of its parameters.
+// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows. What small
+// problems read is one line of the constant cache: they would wait for a second one.
 struct TileParams {
+  Place place;  // the first, or the only one
   int64_t rows;
   int64_t cols;
   int64_t in_pitch;   // from one input row to the next

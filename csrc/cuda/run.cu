@@ -77,6 +77,7 @@ TileParams matrix_params(const Plan& plan, const Place* places, int count) {
   const Problem& p = plan.problem;
   const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
   TileParams t;
+  t.place = places[0];
   t.batch.count = FastDiv(count);
   std::copy(places, places + count, t.batch.places);
   t.rows = m.rows;
