@@ -94,6 +94,11 @@ def values(device: str, mesh: Any) -> None:
     lazy = content((16, 24), torch.complex64, device)
     y = td.transpose(shard(lazy, mesh, [Shard(0)]).conj(), shape=(16, 24))
     assert not y.is_conj() and same_bytes(y, shard(lazy.mT.conj_physical(), mesh, [Shard(0)]))
+    whole = torch.arange(1.0, 16 * 24 + 1, device=device).view(16, 24) * (1 - 2j)  # negation may change a NaN's bytes
+    for pending in (Tensor.conj, torch._neg_view, lambda t: torch._neg_view(t.conj())):
+        out = pending(torch.zeros_like(y))
+        assert td.transpose(shard(whole, mesh, [Shard(0)]), shape=(16, 24), out=out) is out
+        assert torch.equal(out, shard(whole.mT, mesh, [Shard(0)]))
 
 
 def shards(device: str, mesh: Any) -> None:

@@ -1,6 +1,7 @@
 // Kernels that move elements straight from load to store: one contiguous run, many runs, and any strides.
 #pragma once
 
+#include "core/tuning_cuda.h"
 #include "cuda/access.cuh"
 #include "cuda/params.h"
 
