@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from cases import LAYOUTS
 
 POISON = 0xA5
@@ -144,3 +145,12 @@ class Guarded:
 
     def assert_untouched(self, what: str) -> None:
         assert np.array_equal(storage_bytes(self.buffer), self.before), f"{what}: out was changed by a failing call"
+
+
+def leave_together() -> None:
+    """Return when every rank of the default group has: one that closes its connections while another is still inside
+    the last barrier would fail it there."""
+    dist.barrier()
+    store, ranks = dist.distributed_c10d._get_default_store(), range(dist.get_world_size())
+    store.set(f"left {dist.get_rank()}", b"")
+    store.wait([f"left {rank}" for rank in ranks])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from checks import leave_together
 from torch import Tensor, nn
 
 import torch_transpose as tx
@@ -118,7 +119,7 @@ def work(rank: int, world: int, device: str, store: str) -> None:
         gradients_agree("ddp", device, rank)
         gradients_agree("fsdp2", device, rank)
         shards_move(device)
-        dist.barrier()  # nobody leaves while another still talks to it
+        leave_together()
     finally:
         dist.destroy_process_group()
 

@@ -19,6 +19,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 import torch.distributed as dist
+from checks import leave_together
 from conftest import need_gpus
 from torch import Tensor
 
@@ -493,7 +494,7 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
                     grids(device, world)
                 else:
                     CHECKS[name](device, mesh)
-            dist.barrier()  # nobody leaves while another still talks to it
+            leave_together()
     finally:
         dist.destroy_process_group()
 
