@@ -5,7 +5,7 @@
 // MB still in L2, which is what is missing from them):
 //   rows            8 x 4096 x 32 x 128 -> 0,2,1,3, 16 bytes     read 1.000, written .988
 //   tile            16384^2, 1 / 8 / 16 bytes                    read 1.000, written .893 / .987 / .993
-//   tile_unaligned  16383 x 16385, 8 bytes                       read 1.021, written .988
+//   tile_unaligned  8191 x 8193, 4 bytes (16 warps a block)       read 1.008, written .912
 //   staged          20M x 3, 16 bytes                            read 1.000, written .972
 //                   33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 16 bytes  read 1.001, written .978
 #pragma once
