@@ -434,15 +434,10 @@ def _exchange_into(x: Tensor, out: Tensor, *numbers: Any) -> None:
     exchange, group = _resolved(*numbers)
     _check_out(x, out, _result_shape(exchange, group))
     torch.autograd.graph.increment_version(out)
-    if output_of(out) is None:  # what others write into is refused instead: they know nothing of it
-        if out.is_conj():
-            x, out = x.conj(), out.conj()
-        if out.is_neg():
-            x, out = torch._neg_view(x), torch._neg_view(out)
     _run(x, out, exchange, group)
 
 
-# torch's own answer to a pending conjugation or negation is for ops that return something.
+# torch's own answer to a pending conjugation or negation is for ops that return something. permute_into has one.
 for _key in ("Conjugate", "Negative"):
     torch.library.impl(_library, "exchange_into", _key)(torch.library.fallthrough_kernel)
 

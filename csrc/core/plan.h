@@ -41,7 +41,7 @@ struct Plan {
   int64_t grid = 0;        // CUDA: blocks, all along x
   int block = 0;           // CUDA: threads a block
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
-  int64_t group = 0;       // CUDA, tile_unaligned: tiles along an output row before the next strip of columns
+  int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns
   int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output
   int fused_cols = 1;      // likewise in the input
   int threads = 0;         // CPU: most threads that take part

@@ -224,6 +224,19 @@ int64_t bands_in_l2(int64_t tile_bytes, int64_t strips, const DeviceFacts& facts
   return std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / (tile_bytes * (strips <= kFew ? strips : 1)));
 }
 
+// The part of a plan that both 2-D kernels share: tiles of rows x cols elements, `bands` of them along an
+// output row, in groups of at most `most`.
+WhyNot fill_matrix(Plan& plan, const TileMatrix& m, int64_t rows, int64_t cols, int64_t bands, int64_t most) {
+  const int64_t groups = ceil_div(bands, most);
+  plan.fused_rows = m.row_dim_count;
+  plan.fused_cols = m.col_dim_count;
+  plan.tile[m.row_dims[0]] = static_cast<int32_t>(rows);
+  plan.tile[m.col_dims[0]] = static_cast<int32_t>(cols);
+  plan.group = ceil_div(bands, groups);
+  plan.grid = element_count(plan.problem) / (m.rows * m.cols) * ceil_div(m.cols, cols) * plan.group * groups;
+  return needs_few_outer_dims(plan.problem, m.row_dim_count + m.col_dim_count);
+}
+
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
@@ -236,20 +249,14 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   const TileVariant& t = kTileVariants[plan.variant];
   const TileMatrix& m = choice.matrix;
   const int64_t rows = t.out_bytes / t.element_bytes, cols = t.in_bytes / t.element_bytes;
-  plan.fused_rows = m.row_dim_count;
-  plan.fused_cols = m.col_dim_count;
-  plan.tile[m.row_dims[0]] = static_cast<int32_t>(rows);
-  plan.tile[m.col_dims[0]] = static_cast<int32_t>(cols);
-  const int64_t bands = ceil_div(m.rows, rows), strips = ceil_div(m.cols, cols);
-  // 256 bytes: what load_keep() brings to L2.
-  const bool shares_lines = p.dims[m.row_dims[0]].in_stride % 256 != 0;
-  const int64_t most = bands_in_l2(2 * rows * cols * p.element_bytes, strips, facts);
-  const int64_t groups = shares_lines ? ceil_div(bands, most) : 1;
-  plan.group = ceil_div(bands, groups);
-  plan.grid = element_count(p) / (m.rows * m.cols) * strips * plan.group * groups;
+  const int64_t bands = ceil_div(m.rows, rows);
   plan.block = t.threads;
   plan.shared_bytes = t.shared_bytes();
-  return needs_few_outer_dims(p, m.row_dim_count + m.col_dim_count);
+  // 256 bytes: what load_keep() brings to L2.
+  const bool shares_lines = p.dims[m.row_dims[0]].in_stride % 256 != 0;
+  const int64_t most =
+      shares_lines ? bands_in_l2(2 * rows * cols * p.element_bytes, ceil_div(m.cols, cols), facts) : bands;
+  return fill_matrix(plan, m, rows, cols, bands, most);
 }
 
 WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
@@ -269,21 +276,13 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
   }
   plan.variant = choice.variant;
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
-  plan.fused_rows = m.row_dim_count;
-  plan.fused_cols = m.col_dim_count;
-  plan.tile[m.row_dims[0]] = v.rows();
-  plan.tile[m.col_dims[0]] = v.cols();
-  const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
-  const int64_t strips = ceil_div(m.cols, v.cols());
+  plan.block = v.warps * 32;
+  plan.shared_bytes = v.shared_bytes();
   constexpr int64_t kLine = 128;
   const int64_t tile_bytes =
       v.rows() * (v.cols() * p.element_bytes + kLine) + v.cols() * (v.out_bytes + v.cut);
-  const int64_t groups = ceil_div(bands, bands_in_l2(tile_bytes, strips, facts));
-  plan.group = ceil_div(bands, groups);
-  plan.grid = element_count(p) / (m.rows * m.cols) * strips * plan.group * groups;
-  plan.block = v.warps * 32;
-  plan.shared_bytes = v.shared_bytes();
-  return needs_few_outer_dims(p, m.row_dim_count + m.col_dim_count);
+  return fill_matrix(plan, m, v.rows(), v.cols(), unaligned_bands(m.rows * p.element_bytes, v),
+                     bands_in_l2(tile_bytes, ceil_div(m.cols, v.cols()), facts));
 }
 
 WhyNot fill_staged(Plan& plan, BestStaged& staged) {

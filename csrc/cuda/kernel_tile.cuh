@@ -92,33 +92,24 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
 
   const uint8_t* in;
   uint8_t* out;
-  int64_t row0, col0;
-  uint32_t matrix;
+  TileParams::Tile tile;
   if constexpr (C::kDirect) {
     // Small problems: decoding one number would take as long as all else.
     in = static_cast<const uint8_t*>(p.place.in);
     out = static_cast<uint8_t*>(p.place.out);
-    row0 = static_cast<int64_t>(blockIdx.x) * C::kRows;
-    col0 = static_cast<int64_t>(blockIdx.y) * C::kCols;
-    matrix = blockIdx.z;
+    tile = {blockIdx.x, blockIdx.y, blockIdx.z};
   } else {
-    const QuotRem band = p.bands.divmod(p.batch.turn(blockIdx.x, in, out));
-    const QuotRem strip = p.strips.divmod(band.quot);
-    const QuotRem group = p.groups.divmod(strip.quot);
-    row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
-    col0 = static_cast<int64_t>(strip.rem) * C::kCols;
-    matrix = group.quot;
+    tile = p.tile(blockIdx.x, in, out);
   }
+  const int64_t row0 = tile.band * C::kRows, col0 = tile.strip * C::kCols;
   if (row0 >= p.rows) return;  // groups are of one size: the last may end early
   in += (C::kFused ? 0 : row0 * p.in_pitch) + col0 * C::kElement;
   out += (C::kFused ? 0 : col0 * p.out_pitch) + row0 * C::kElement;
-  p.outer.advance(matrix, in, out);
+  p.outer.advance(tile.matrix, in, out);
   const int rows = static_cast<int>(min(p.rows - row0, int64_t{C::kRows}));
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
-  // Where a row of the tile begins in the input, and a column in the output.
-  const auto row_begin = [&](int row) -> int64_t {
-    return C::kFused ? p.fused_rows.offset(static_cast<uint32_t>(row0 + row)) : row * p.in_pitch;
-  };
+  // Where a row of the tile begins in the input, if fused, and a column in the output.
+  const auto row_begin = [&](int row) { return p.fused_rows.offset(static_cast<uint32_t>(row0 + row)); };
   const auto col_begin = [&](int col) -> int64_t {
     return C::kFused ? p.fused_cols.offset(static_cast<uint32_t>(col0 + col)) : col * p.out_pitch;
   };

@@ -95,15 +95,12 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
 
   const uint8_t* in;
   uint8_t* out;  // start of the tile's first output row
-  const QuotRem band = p.bands.divmod(p.batch.turn(blockIdx.x, in, out));
-  const QuotRem strip = p.strips.divmod(band.quot);
-  const QuotRem group = p.groups.divmod(strip.quot);
-  const int64_t row0 = (static_cast<int64_t>(group.rem) * p.bands.divisor + band.rem) * C::kRows;
-  const int64_t col0 = static_cast<int64_t>(strip.rem) * C::kCols;
+  const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
+  const int64_t row0 = tile.band * C::kRows, col0 = tile.strip * C::kCols;
   if (row0 * E >= p.rows * E + C::kCut) return;  // groups are of one size: the last may end early
   in += col0 * E;
   if constexpr (!kFused) out += col0 * p.out_pitch;
-  p.outer.advance(group.quot, in, out);
+  p.outer.advance(tile.matrix, in, out);
   // Where rows begin: those of the tile in the input, then the output's, spread over the banks.
   auto* const begins = reinterpret_cast<int64_t*>(columns + C::kDataBytes);
   const auto begin_of = [&](int c) -> int64_t& { return begins[C::kHalo + C::kRows + c + c / V]; };

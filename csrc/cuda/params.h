@@ -145,6 +145,18 @@ struct TileParams {
   Batch batch;
   OuterDims outer;
   FusedDims fused_rows, fused_cols;  // instead of the pitches, where rows or cols are several dims
+
+  // Of which matrix block `index` has a tile, and how many tiles come before it along either side.
+  struct Tile {
+    int64_t band, strip;
+    uint32_t matrix;
+  };
+  TX_HOST_DEVICE Tile tile(uint32_t index, const uint8_t*& in, uint8_t*& out) const {
+    const QuotRem band = bands.divmod(batch.turn(index, in, out));
+    const QuotRem at = strips.divmod(band.quot);
+    const QuotRem group = groups.divmod(at.quot);
+    return {static_cast<int64_t>(group.rem) * bands.divisor + band.rem, at.rem, group.quot};
+  }
 };
 
 // `rows` runs of `vectors` 16-byte vectors each.

@@ -72,8 +72,8 @@ FusedDims fused_dims(const Problem& p, const int* dims, int count, int64_t Dim::
   return fused;
 }
 
-// For both 2-D kernels; they differ in how many tiles an output row takes.
-TileParams matrix_params(const Plan& plan, const Place* places, int count) {
+// For both 2-D kernels.
+TileParams tile_params(const Plan& plan, const Place* places, int count) {
   const Problem& p = plan.problem;
   const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
   TileParams t;
@@ -84,27 +84,16 @@ TileParams matrix_params(const Plan& plan, const Place* places, int count) {
   t.cols = m.cols;
   t.in_pitch = p.dims[m.row_dims[0]].in_stride;
   t.out_pitch = p.dims[m.col_dims[0]].out_stride;
-  t.strips = FastDiv(ceil_div(m.cols, plan.tile[m.col_dims[0]]));
+  const int64_t strips = ceil_div(m.cols, plan.tile[m.col_dims[0]]);
+  const int64_t matrices = element_count(p) / (m.rows * m.cols);
+  t.bands = FastDiv(plan.group);
+  t.strips = FastDiv(strips);
+  t.groups = FastDiv(plan.grid / (matrices * strips * plan.group));
   if (m.is_fused()) {
     t.fused_rows = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
     t.fused_cols = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
   }
   t.outer = outer_dims(p, [&](int d) { return m.has(d); });
-  return t;
-}
-
-TileParams tile_params(const Plan& plan, const Place* places, int count) {
-  TileParams t = matrix_params(plan, places, count);
-  t.bands = FastDiv(plan.group);
-  t.groups = FastDiv(ceil_div(ceil_div(t.rows, plan.tile[last(plan.problem)]), plan.group));
-  return t;
-}
-
-TileParams unaligned_params(const Plan& plan, const Place* places, int count) {
-  TileParams t = matrix_params(plan, places, count);
-  const int64_t row_bytes = t.rows * plan.problem.element_bytes;
-  t.bands = FastDiv(plan.group);
-  t.groups = FastDiv(ceil_div(unaligned_bands(row_bytes, kUnalignedVariants[plan.variant]), plan.group));
   return t;
 }
 
@@ -347,15 +336,14 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
     case Kernel::kCopy:
       return launch<copy_kernel>(
           l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
-    case Kernel::kRows: {
+    case Kernel::kRows:
       return plan.problem.element_bytes == kVector ? launch<rows_kernel>(l, rows_params(plan, in, out))
                                                    : launch<runs_kernel>(l, runs_params(plan, in, out));
-    }
     case Kernel::kTile:
       return run_tile(l, tile_params(plan, places, count),
                       std::make_index_sequence<std::size(kTileVariants)>());
     case Kernel::kTileUnaligned:
-      return run_unaligned(l, unaligned_params(plan, places, count),
+      return run_unaligned(l, tile_params(plan, places, count),
                            std::make_index_sequence<std::size(kUnalignedVariants)>());
     default:
       break;
