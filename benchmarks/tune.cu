@@ -78,6 +78,9 @@ cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, i
   p.cols = m.cols;
   p.in_pitch = m.cols * C::kElement;
   p.out_pitch = m.rows * C::kElement;
+  p.row_offsets.count = p.col_offsets.count = 1;
+  p.row_offsets.stride[0] = p.in_pitch;
+  p.col_offsets.stride[0] = p.out_pitch;
   p.bands = FastDiv(bands);
   p.groups = FastDiv(1);
   p.strips = FastDiv(strips);
@@ -94,10 +97,8 @@ cudaError_t run_tile(const Matrix& m) {
 
 template <class C>
 cudaError_t run_unaligned(const Matrix& m) {
-  constexpr UnalignedVariant v{C::kElement, C::kFused,     C::kLanes, C::kOutBytes, C::kCut, C::kWord,
-                               C::kWarps,   C::kMinBlocks, 1};
-  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, v),
-                   ceil_div(m.cols, C::kCols), C::kSharedBytes);
+  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, C::kVariant),
+                   ceil_div(m.cols, C::kCols), C::kVariant.shared_bytes());
 }
 
 std::vector<Variant> variants() {

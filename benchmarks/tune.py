@@ -45,28 +45,23 @@ def tile_variants(element: int) -> list[tuple[int | str, ...]]:
 
 
 def unaligned_variants(element: int) -> list[tuple[int | str, ...]]:
-    """(fused, lanes, out_bytes, cut, word, warps, min_blocks) of every unaligned tile worth compiling."""
-    v = 16 // element
+    """(words, out_bytes, warps, min_blocks) of every unaligned tile worth compiling."""
+    word = max(element, 4)
+    block = word // element
     found: list[tuple[int | str, ...]] = []
-    for lanes, out_bytes, cut, word, warps in itertools.product(
-        (16, 32),
-        range(128, 1025, 128),
-        (16, 32) if element == 1 else (32,),
-        (4, 8) if element < 8 else (8,),
-        (4, 8, 12, 16, 24, 32),
-    ):
-        parts = 32 // lanes
-        column = out_bytes + cut + (word if element < word else 0)
-        shared = lanes * (v * column + word)
-        rows, row_step = out_bytes // element, warps * parts
-        if out_bytes % (32 * word) or (parts > 1 and word == 4) or shared > 110 * 1024:
+    for words, out_bytes, warps in itertools.product((1, 2, 4), (128, 256, 512, 1024), (4, 5, 6, 8, 9, 12, 16, 18)):
+        if out_bytes % (32 * word):
             continue
-        if row_step % v or warps % max(1, v // parts) or rows % row_step or not 2 <= rows // row_step <= 16:
+        column = 32 + out_bytes + word
+        shared = 32 * words * (block * column + (word if block > 1 else 0))
+        groups = (32 + out_bytes) // word
+        in_flight = -(-groups // warps) * block * words * word // 4  # registers a thread
+        if not 16 * 1024 <= shared <= 80 * 1024 or not 24 <= in_flight <= 72:
             continue
-        blocks = min(SHARED_MOST // (shared + 1024), 2048 // (32 * warps))
-        for fewer in {blocks, max(1, blocks - 1), max(1, 160 * 1024 // shared)}:
-            if 65536 // (32 * warps * fewer) >= 32:
-                found.append(("false", lanes, out_bytes, cut, word, warps, fewer))
+        most = min(SHARED_MOST // (shared + 4096), 2048 // (32 * warps))
+        blocks = min(most, max(1, 160 * 1024 // shared))
+        if 65536 // (32 * warps * blocks) >= in_flight + 20:
+            found.append((words, out_bytes, warps, blocks))
     return found
 
 
@@ -101,7 +96,7 @@ def main() -> None:
     parser.add_argument("--arch", default="native", help="as nvcc's -arch")
     parser.add_argument("--best", type=int, default=12, help="rows to print for each element width")
     options = parser.parse_args()
-    elements = [e for e in options.element if options.family == "tile" or e != 16]
+    elements = options.element
     sizes = options.sizes or SIZES[options.family]
     numbers = [n for size in sizes for n in size.split("x")]
     with tempfile.TemporaryDirectory() as folder:

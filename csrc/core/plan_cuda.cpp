@@ -2,8 +2,11 @@
 #include "core/plan_cuda.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/int_math.h"
 #include "core/normalize.h"
@@ -15,7 +18,6 @@ namespace {
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
-constexpr int64_t kMostPitch = 4294967295;   // that the unaligned tile kernel multiplies with
 constexpr int kSimpleThreads = 256;
 
 int last(const Problem& p) { return p.rank - 1; }
@@ -37,6 +39,15 @@ bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
   return bits % kVector == 0;
 }
 
+// No two blocks write to one sector where every output row of the matrix begins at one.
+bool output_keeps_to_sectors(const Problem& p, const TileMatrix& m) {
+  uint64_t bits = p.out_address;
+  for (int d = 0; d < p.rank; ++d) {
+    if (!m.has_row(d)) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  }
+  return bits % kSector == 0;
+}
+
 // Part of the tiles' area that holds data.
 double filled(int64_t extent, int64_t tile) {
   return static_cast<double>(extent) / static_cast<double>(round_up(extent, tile));
@@ -50,8 +61,8 @@ int64_t tile_count(const Problem& p, const int32_t* tile) {
 
 struct TileChoice {
   int variant = -1;
-  double filled = 0;
   TileMatrix matrix;
+  double time = 0;  // over a copy's
 };
 
 // The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the
@@ -64,11 +75,11 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
   constexpr double kFullEnough = 0.85;    // without fusing
   const int64_t bytes = element_count(p) * p.element_bytes;
   TileChoice best;
-  double best_score = 0;
+  double best_score = 0, best_filled = 0;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
       const bool fused = rows + cols > 2;
-      if (fused && best.filled >= kFullEnough) continue;
+      if (fused && best_filled >= kFullEnough) continue;
       const TileMatrix m = tile_matrix(p, rows, cols);
       if (m.rows == 0 || !tile_is_aligned(p, m)) continue;
       for (int v = 0; v < static_cast<int>(std::size(kTileVariants)); ++v) {
@@ -91,7 +102,13 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
                                                                               : 1;
         const double score =
             rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
-        if (best.variant < 0 || score > best_score * kWorthSmaller) best = {v, full, m}, best_score = score;
+        if (best.variant >= 0 && score <= best_score * kWorthSmaller) continue;
+        // Output rows that begin inside a sector leave sectors to two blocks.
+        const bool splits = m.rows > tile_rows && !output_keeps_to_sectors(p, m);
+        constexpr double kSplit = 1.25, kSplitWide = 1.05;  // from 8 bytes up
+        const double time = direct ? 1 : tile_time(p.element_bytes, fused)(full);
+        best = {v, m, time * (splits ? p.element_bytes < 8 ? kSplit : kSplitWide : 1)};
+        best_score = score, best_filled = full;
       }
     }
   }
@@ -101,11 +118,14 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
 struct UnalignedChoice {
   int variant = -1;
   TileMatrix matrix;
-  double time = 0;  // over a copy's
+  double time = 0;     // over a copy's
+  bool idles = false;  // has no tile for some of the SMs
 };
 
 // Of how many dims rows and columns are made, and which tile takes them in the least time.
-UnalignedChoice choose_unaligned(const Problem& p) {
+UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
+  // Columns that are not there are loaded, but not stored.
+  constexpr double kColumns = 0.8;
   UnalignedChoice best;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
@@ -113,42 +133,51 @@ UnalignedChoice choose_unaligned(const Problem& p) {
       if (m.rows == 0) continue;
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
-        if (v.element_bytes != p.element_bytes || v.fused != m.is_fused()) continue;
+        if (v.element_bytes != p.element_bytes) continue;
         const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
         const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
-        // Columns that are not there are loaded, but not stored.
-        constexpr double kLoads = 0.25;
-        const double tiles = (kLoads / filled(m.cols, v.cols()) + 1 - kLoads) / rows_filled;
-        // Wider elements leave time in which empty places cost less.
-        const double time = (1 + (p.element_bytes < 4 ? 1 : 0.6) * (tiles - 1)) / v.rate;
-        if (best.variant < 0 || time < best.time) best = {i, m, time};
+        const double time = v.time(rows_filled * std::pow(filled(m.cols, v.cols()), kColumns));
+        const int64_t tiles = bands * ceil_div(m.cols, v.cols()) * (element_count(p) / (m.rows * m.cols));
+        if (best.variant < 0 || time < best.time) best = {i, m, time, tiles < facts.sm_count};
       }
     }
   }
   return best;
 }
 
-// The staged kernel's tile, which takes longest to find: once a problem.
-class BestStaged {
+// What each kernel would do with a problem, found once, when it is asked for: the staged kernel's tile takes
+// longest.
+class Choices {
  public:
-  BestStaged(const Problem& problem, const DeviceFacts& facts) : problem_(problem), facts_(facts) {}
+  Choices(const Problem& problem, const DeviceFacts& facts) : problem_(problem), facts_(facts) {}
 
-  const StagedTile& tile() {
-    for (int block = staged_block(problem_); !found_; block = 1) {
-      const StagedTile tile =
+  const TileChoice& tile() {
+    if (!tile_) tile_ = choose_tile(problem_, facts_);
+    return *tile_;
+  }
+  const UnalignedChoice& unaligned() {
+    if (!unaligned_) unaligned_ = choose_unaligned(problem_, facts_);
+    return *unaligned_;
+  }
+  const StagedTile& staged() {
+    if (staged_) return *staged_;
+    for (int block = staged_block(problem_); block > 0; block = block > 1 ? 1 : 0) {
+      StagedTile tile =
           choose_staged_tile(staged_blocks(problem_, block), block, kStagedTileBytes, kStagedTileBytesMost,
                              {facts_.shared_per_block, facts_.shared_per_sm, facts_.sm_count});
-      if (best_.time == 0 || (tile.why_not.empty() && tile.time < best_.time)) best_ = tile;
-      found_ = block == 1;
+      if (!staged_ || !staged_->why_not.empty() || (tile.why_not.empty() && tile.time < staged_->time)) {
+        staged_ = std::move(tile);
+      }
     }
-    return best_;
+    return *staged_;
   }
 
  private:
   const Problem& problem_;
   const DeviceFacts& facts_;
-  StagedTile best_;
-  bool found_ = false;
+  std::optional<TileChoice> tile_;
+  std::optional<UnalignedChoice> unaligned_;
+  std::optional<StagedTile> staged_;
 };
 
 // Each rule below returns why its kernel cannot run the problem, or fills the plan and returns nothing.
@@ -237,11 +266,11 @@ WhyNot fill_matrix(Plan& plan, const TileMatrix& m, int64_t rows, int64_t cols, 
   return needs_few_outer_dims(plan.problem, m.row_dim_count + m.col_dim_count);
 }
 
-WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
+WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
-  const TileChoice choice = choose_tile(p, facts);
+  const TileChoice& choice = choices.tile();
   if (choice.variant < 0) {
     return "it needs addresses, pitches and both inner extents to be multiples of 16 bytes";
   }
@@ -259,37 +288,28 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts) {
   return fill_matrix(plan, m, rows, cols, bands, most);
 }
 
-WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts) {
+WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
-  if (p.element_bytes == kVector) return "it has no variant for 16-byte elements, which are always aligned";
-  const UnalignedChoice choice = choose_unaligned(p);
+  const UnalignedChoice& choice = choices.unaligned();
   const TileMatrix& m = choice.matrix;
-  if (m.rows < kVector / p.element_bytes) {
-    return "it needs at least " + std::to_string(kVector / p.element_bytes) +
-           " elements along an output row, got " + std::to_string(m.rows);
-  }
-  const int64_t in_pitch = p.dims[m.row_dims[0]].in_stride;
-  if (!m.is_fused() && in_pitch > kMostPitch) {
-    return "it needs input rows less than 4 GiB apart, got " + std::to_string(in_pitch) + " bytes";
-  }
   plan.variant = choice.variant;
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
   plan.block = v.warps * 32;
   plan.shared_bytes = v.shared_bytes();
   constexpr int64_t kLine = 128;
   const int64_t tile_bytes =
-      v.rows() * (v.cols() * p.element_bytes + kLine) + v.cols() * (v.out_bytes + v.cut);
+      v.rows() * (v.cols() * p.element_bytes + kLine) + v.cols() * (v.out_bytes + kSector);
   return fill_matrix(plan, m, v.rows(), v.cols(), unaligned_bands(m.rows * p.element_bytes, v),
                      bands_in_l2(tile_bytes, ceil_div(m.cols, v.cols()), facts));
 }
 
-WhyNot fill_staged(Plan& plan, BestStaged& staged) {
+WhyNot fill_staged(Plan& plan, Choices& choices) {
   if (!output_is_dense(plan.problem)) return kNeedsDenseOutput;
   if (input_step(plan.problem) == 0)
     return "it needs a dim whose neighbours are at most 4 elements apart in the input";
-  const StagedTile& best = staged.tile();
+  const StagedTile& best = choices.staged();
   if (!best.why_not.empty()) return best.why_not;
   plan.layout = best.layout;
   plan.shared_bytes = static_cast<int>(staged_shared_bytes(best.layout, best.extent));
@@ -313,7 +333,7 @@ WhyNot fill_strided(Plan& plan) {
   return "";
 }
 
-WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, BestStaged& staged) {
+WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
@@ -330,11 +350,11 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, BestStaged& sta
       case Kernel::kRows:
         return fill_rows(plan);
       case Kernel::kTile:
-        return fill_tile(plan, facts);
+        return fill_tile(plan, facts, choices);
       case Kernel::kTileUnaligned:
-        return fill_unaligned(plan, facts);
+        return fill_unaligned(plan, facts, choices);
       case Kernel::kStaged:
-        return fill_staged(plan, staged);
+        return fill_staged(plan, choices);
       case Kernel::kStrided:
         return fill_strided(plan);
       case Kernel::kNone:
@@ -352,28 +372,20 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, BestStaged& sta
   return "";
 }
 
-// Than `time` copies. The staged kernel's own measure of time is only between its tiles; one H200, 51
-// problems an element width: what it means.
-bool staged_takes_longer(const Problem& p, double time, BestStaged& staged) {
-  constexpr double kBest = 1.05;
-  if (time <= kBest) return true;  // finding its tile takes longer than all else here
-  if (input_step(p) == 0) return true;
-  const StagedTile& tile = staged.tile();
-  return !tile.why_not.empty() || time < tile.time * (p.element_bytes < 4 ? 0.9 : 1.0);
-}
-
-// Whether a kernel that could run is worth it; below these, half-empty tiles cost more than the staged
-// kernel, and moving narrow elements one a thread costs more than staging them.
-bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts, BestStaged& staged) {
-  // The part of a copy's rate that the staged kernel reaches, over what full tiles reach (H200).
-  const double tile_filled = p.element_bytes == 1   ? 0.6
-                             : p.element_bytes <= 4 ? 0.88
-                             : p.element_bytes == 8 ? 0.85
-                                                    : 0.87;
+// Whether a kernel that could run is the fastest of those that follow it.
+bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   // Runs moved directly are long enough that their ends do not matter, and fill a block. Staging wider
   // elements beats them on longer ones.
   const int64_t shortest_run = p.element_bytes < 4 ? 8 : 4096;
   constexpr int64_t kLeastVectors = 256;
+  // No other kernel takes less by more than noise, and finding out would take longer than all else here.
+  constexpr double kSurely = 1.08;
+  // The staged kernel's own measure of time is only between its tiles. One H200, 110 problems an element
+  // width: what it means in copies.
+  const auto before_staged = [&](double time) {
+    if (time <= kSurely || input_step(p) == 0 || !choices.staged().why_not.empty()) return true;
+    return time <= choices.staged().time * (p.element_bytes < 4 ? 0.9 : 0.95);
+  };
   switch (kernel) {
     case Kernel::kRows: {
       if (!output_is_dense(p)) return false;
@@ -385,11 +397,16 @@ bool worth(Kernel kernel, const Problem& p, const DeviceFacts& facts, BestStaged
       return p.dims[last(p)].extent * p.element_bytes >= shortest_run &&
              span_of_runs(p, dims) >= kRunsChunk / 2;
     }
-    case Kernel::kTile:
-      return needs_two_dense_dims(p).empty() && choose_tile(p, facts).filled >= tile_filled;
+    case Kernel::kTile: {
+      if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
+      const double time = choices.tile().time;
+      return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
+    }
     case Kernel::kTileUnaligned:
-      if (!needs_two_dense_dims(p).empty() || p.element_bytes == kVector) return false;
-      return staged_takes_longer(p, choose_unaligned(p).time, staged);
+      if (!needs_two_dense_dims(p).empty()) return false;
+      // One H200, 1 byte, 17^2 to 2047^2: .62 of a copy where the staged kernel's smaller tiles reach .74.
+      if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
+      return before_staged(choices.unaligned().time);
     default:
       return true;
   }
@@ -440,19 +457,19 @@ TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims) {
 std::string why_not_cuda(Kernel kernel, const Problem& normalised, const DeviceFacts& facts) {
   Plan plan;
   plan.problem = normalised;
-  BestStaged staged(plan.problem, facts);
-  return fill(plan, kernel, facts, staged);
+  Choices choices(plan.problem, facts);
+  return fill(plan, kernel, facts, choices);
 }
 
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts) {
   Plan plan = start(problem);
-  BestStaged staged(plan.problem, facts);
-  if (fill(plan, Kernel::kNone, facts, staged).empty()) return plan;
+  Choices choices(plan.problem, facts);
+  if (fill(plan, Kernel::kNone, facts, choices).empty()) return plan;
   for (const bool only_if_worth : {true, false}) {
     for (const Kernel k : kKernels) {
       // Strided is the last resort: a kernel that is not worth it still beats it.
-      if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, facts, staged))) continue;
-      if (fill(plan, k, facts, staged).empty()) return plan;
+      if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, choices))) continue;
+      if (fill(plan, k, facts, choices).empty()) return plan;
     }
   }
   return plan;
@@ -460,8 +477,8 @@ Plan plan_cuda(const Problem& problem, const DeviceFacts& facts) {
 
 Plan plan_cuda_forced(const Problem& problem, const DeviceFacts& facts, Kernel kernel) {
   Plan plan = start(problem);
-  BestStaged staged(plan.problem, facts);
-  fill(plan, kernel, facts, staged);
+  Choices choices(plan.problem, facts);
+  fill(plan, kernel, facts, choices);
   return plan;
 }
 

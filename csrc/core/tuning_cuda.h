@@ -5,11 +5,13 @@
 // MB still in L2, which is what is missing from them):
 //   rows            8 x 4096 x 32 x 128 -> 0,2,1,3, 16 bytes     read 1.000, written .988
 //   tile            16384^2, 1 / 8 / 16 bytes                    read 1.000, written .893 / .987 / .993
-//   tile_unaligned  8191 x 8193, 4 bytes (16 warps a block)       read 1.008, written .912
+//   tile_unaligned  8191 x 8193, 4 bytes                         read 1.007, written .911
+//                   16383 x 16385, 1 / 8 bytes                   read 1.012 / 1.020, written .915 / .987
 //   staged          20M x 3, 16 bytes                            read 1.000, written .972
 //                   33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 16 bytes  read 1.001, written .978
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace tx {
@@ -65,45 +67,83 @@ inline constexpr TileVariant kTileVariants[] = {
     {16, 128, 128, 64, 12, true, 0},        //
 };
 
-// One compiled variant of the unaligned tile kernel: see UnalignedConfig.
-struct UnalignedVariant {
-  int element_bytes;
-  bool fused;  // rows or columns are several dims
-  int lanes;
-  int out_bytes;
-  int cut;
-  int word;  // bytes
-  int warps;
-  int min_blocks;
-  double rate;  // of full tiles, fraction of the copy kernel
+// The time a kernel takes, over a copy's: at least that of its memory traffic, 1 / rate, and of its
+// instructions, work / what is filled of its tiles. Where both are near, they add up. Fitted to one H200, 110
+// problems an element width: within 3 to 7 % (root mean square).
+struct TileTime {
+  double rate;
+  double work;
 
-  constexpr int cols() const { return (lanes - 1) * 16 / element_bytes; }
-  constexpr int rows() const { return out_bytes / element_bytes; }
-  // Where rows or columns are several dims, a table says where each row begins in either memory.
-  constexpr int shared_bytes() const {
-    const int column = out_bytes + cut + (element_bytes < word ? word : 0);
-    return lanes * (16 / element_bytes * column + word) +
-           (fused ? (rows() + cut / element_bytes + cols() + lanes) * 8 : 0);
+  double operator()(double filled) const {
+    const double memory = 1 / (rate * rate), instructions = work / filled * (work / filled);
+    return std::sqrt(std::sqrt(memory * memory + instructions * instructions));
   }
 };
 
-// Tiles along an output row of `bytes`: the first cut may fall up to cut - element_bytes inside the row.
-constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
-  return (bytes + v.cut - v.element_bytes + v.out_bytes - 1) / v.out_bytes;
+// Of the aligned tile kernel by element width, and where rows or columns are several dims (1 and 2 bytes).
+constexpr TileTime tile_time(int64_t element_bytes, bool fused) {
+  switch (element_bytes) {
+    case 1:
+      return fused ? TileTime{0.80, 0.70} : TileTime{0.975, 0.50};
+    case 2:
+      return fused ? TileTime{0.87, 0.60} : TileTime{0.975, 0.60};
+    case 4:
+      return {0.97, 0.40};
+    case 8:
+      return {0.975, 0.60};
+    default:
+      return {0.975, 0.50};
+  }
 }
 
-// One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py);
-// fused at 89 x 83 x 97 x 79 and 37 x 41 x 31 x 29 x 43 reversed. Rates: 30 N-d problems an element width.
+inline constexpr int kSector = 32;          // bytes that memory is read and written in
+inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an output row lies
+
+// One compiled variant of the unaligned tile kernel, and how its tile lies in shared memory: see
+// kernel_tile_unaligned.cuh.
+struct UnalignedVariant {
+  int element_bytes;
+  int words;      // of an input row, a lane
+  int out_bytes;  // piece of an output row
+  int warps;
+  int min_blocks;
+  TileTime time;
+
+  constexpr int word() const { return element_bytes > 4 ? element_bytes : 4; }
+  constexpr int block() const { return word() / element_bytes; }
+  // Where elements are narrower than a word, the last one's columns would need what follows it.
+  constexpr int cols() const { return (32 * words - (block() > 1 ? 1 : 0)) * block(); }
+  constexpr int rows() const { return out_bytes / element_bytes; }
+  constexpr int halo() const { return kSector / element_bytes; }
+  // A column of the tile with its halo, and a word more: to shift in, and to be odd.
+  constexpr int column_bytes() const { return kSector + out_bytes + word(); }
+  // The columns of a lane's word.
+  constexpr int group_bytes() const { return block() * column_bytes() + (block() > 1 ? word() : 0); }
+  constexpr int data_bytes() const { return 32 * words * group_bytes(); }
+  // Tables say where each row begins in the input, and in the output.
+  constexpr int shared_bytes() const {
+    return data_bytes() + (halo() + rows()) * 8 + cols() * kOutputRowBytes;
+  }
+};
+
+// Tiles along an output row of `bytes`: the first sector may begin up to all but an element inside the row.
+constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
+  return (bytes + kSector - v.element_bytes + v.out_bytes - 1) / v.out_bytes;
+}
+
+// One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py).
+// Of two tiles of a width, the narrower is for permutations of few columns: 128 x 31 x 127 x 113 -> 1,3,0,2
+// in 1 byte .86 for .68, 1000003 x 5 x 11 -> 2,1,0 in 2 bytes .87 for .75, 37 x 41 x 31 x 29 x 43 ->
+// 2,0,4,1,3 in 4 bytes .95 for .67.
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
-    {1, false, 16, 256, 16, 8, 16, 2, 0.72},  // .852 .749 .755 .759
-    {1, true, 16, 256, 16, 8, 16, 2, 0.57},   // .619 .565
-    {2, false, 16, 256, 32, 8, 8, 4, 0.92},   // .930 .902 .900 .883
-    {2, true, 16, 256, 32, 8, 8, 4, 0.80},    // .811 .755
-    {4, false, 32, 256, 32, 4, 8, 4, 0.96},   // .944 .930 .938 .926
-    {4, true, 32, 256, 32, 4, 8, 4, 0.89},    // .861 .853
-    {4, true, 16, 512, 32, 8, 8, 4, 0.87},    // 1000003 x 5 x 11 -> 2,1,0 .91 (wider tiles: .77)
-    {8, false, 32, 512, 32, 8, 8, 4, 0.97},   // .940 .961 .924 .950
-    {8, true, 32, 512, 32, 8, 8, 4, 0.94},    // .882 .877
+    {1, 2, 256, 12, 2, {0.812, 0.720}},   // .864 .786 .795 .779
+    {1, 1, 256, 9, 4, {0.829, 0.777}},    // .836 .763 .780 .756
+    {2, 2, 256, 8, 4, {0.906, 0.667}},    // .920 .881 .890 .858
+    {2, 1, 512, 9, 4, {0.878, 0.786}},    // .856 .816 .823 .784
+    {4, 4, 256, 9, 4, {0.937, 0.484}},    // .939 .925 .928 .915
+    {4, 2, 512, 8, 4, {0.933, 0.447}},    // .942 .917 .919 .911
+    {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
+    {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
 };
 
 // Vectors of 16 bytes that a block of the rows kernel moves.

@@ -53,13 +53,27 @@ __device__ __forceinline__ uint64_t keep_policy() {
   return policy;
 }
 
-// 16-byte load that fetches 256 bytes into L2 and keeps them there.
-__device__ __forceinline__ uint4 load_keep(const uint8_t* p, uint64_t policy) {
-  uint4 v;
-  asm volatile("ld.global.L2::cache_hint.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p), "l"(policy));
-  return v;
+// Load of kBytes (4, 8 or 16) that fetches 256 bytes into L2 and keeps them there.
+template <int kBytes>
+__device__ __forceinline__ Word<kBytes> load_keep(const uint8_t* p, uint64_t policy) {
+  if constexpr (kBytes == 16) {
+    uint4 v;
+    asm volatile("ld.global.L2::cache_hint.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p), "l"(policy));
+    return v;
+  } else if constexpr (kBytes == 8) {
+    uint2 v;
+    asm volatile("ld.global.L2::cache_hint.L2::256B.v2.u32 {%0,%1}, [%2], %3;"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(p), "l"(policy));
+    return v;
+  } else {
+    static_assert(kBytes == 4);
+    uint32_t v;
+    asm volatile("ld.global.L2::cache_hint.L2::256B.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "l"(policy));
+    return v;
+  }
 }
 
 // Stores that leave L1 alone.

@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   const int rows = static_cast<int>(min(p.rows - row0, int64_t{C::kRows}));
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
   // Where a row of the tile begins in the input, if fused, and a column in the output.
-  const auto row_begin = [&](int row) { return p.fused_rows.offset(static_cast<uint32_t>(row0 + row)); };
+  const auto row_begin = [&](int row) { return p.row_offsets.offset(row0 + row); };
   const auto col_begin = [&](int col) -> int64_t {
-    return C::kFused ? p.fused_cols.offset(static_cast<uint32_t>(col0 + col)) : col * p.out_pitch;
+    return C::kFused ? p.col_offsets.offset(col0 + col) : col * p.out_pitch;
   };
 
 #pragma unroll
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
 #pragma unroll
         for (int k = 0; k < kRows; ++k) {
           const uint8_t* vector = from + (C::kFused ? row_begin(block_row * kRows + k) : k * p.in_pitch);
-          v[u][k] = C::kKeep ? load_keep(vector, keep) : *reinterpret_cast<const uint4*>(vector);
+          v[u][k] = C::kKeep ? load_keep<kVector>(vector, keep) : *reinterpret_cast<const uint4*>(vector);
         }
       }
     }

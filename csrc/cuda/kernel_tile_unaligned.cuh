@@ -1,284 +1,218 @@
-// 2-D tiles at any pitch and any address, for 1-, 2-, 4- and 8-byte elements: alignment lives in addresses,
-// so that no register is ever shifted.
+// 2-D tiles at any address and any pitch, of matrices whose rows or columns may be several dims, one behind
+// the other in memory: a permutation of many short dims is such a matrix too.
 //
-//   load   A warp, or half of it, reads rows that are congruent modulo V = 16 / element bytes. Their
-//          addresses are congruent modulo 16, so how far a row starts inside its first 16-byte granule is one
-//          constant. Each lane loads whole granules of the widened row: element m of lane l is tile column
-//          V * l + m - skew. All rows of a thread are in flight before the first is staged.
-//   stage  Elements go one by one to shared memory, column by column. A column begins at its output row's
-//          residue modulo a word: shared words ARE output words. Groups of V columns lie an odd number of
-//          words apart; with words of 8 bytes that leaves half of the banks to the other half of the warp,
-//          whose rows, or columns, are 4 bytes off.
-//   store  A warp writes one output row at a time, a lane one word of it, in windows of whole words: lanes
-//          follow the lines of the output, so that the first ones may store the window's end.
+//   load   A warp reads input rows in aligned words (4 bytes, or an element if wider), lane by lane. All rows
+//          of a warp are in flight before the first is staged. Elements narrower than a word may begin
+//          anywhere in one: a lane shifts its word and its neighbour's together, and the last lane's columns
+//          are left to the next tile.
+//   turn   K rows make square blocks of K x K elements, K = elements of a word: transposed in registers, a
+//          word holds K neighbours of an output row.
+//   stage  Words go to shared memory, column by column. Columns of neighbouring lanes lie an odd number of
+//          words apart: no bank is asked twice.
+//   store  A warp writes one output row at a time, lane by lane, from the sector that holds its first byte.
+//          The output's words lie anywhere in the column's: each is shifted together from two.
 //
-// Where one block ends along an output row the next one begins at a multiple of kCut bytes of the output's
-// address, so that no 32-byte sector has two writers; the price is kCut / element bytes halo rows read twice.
+// Where one block ends along an output row the next one begins at a sector of the output's address, so that
+// no sector has two writers; the price is halo rows, a sector of them, read twice.
 //
-// Fused, the matrix's rows are several dims, one behind the other in the output, or its columns are, in the
-// input: a permutation of many short dims becomes a large matrix. What is a pitch elsewhere is then a table
-// in shared memory, of where each row begins in either memory. Rows need not be congruent: a lane takes what
-// its group lacks from the next lane's granule and shifts both by the row's residue. (Shifting places
-// instead, when a row's residue is not the last one's, cost 1-byte elements half their rate.)
+// Where a row begins in the input is found by the warp that reads it, before it does; where one begins in the
+// output by one thread, while the rows are on their way. So the loops have next to nothing to compute.
 //
-// Reads the whole granules that hold the first and last bytes of a row: they lie on the pages of those bytes.
-// Needs at least V rows.
+// Reads the whole words that hold the first and last bytes of a row: they lie on the pages of those bytes.
 //
-// What bounds it (H200, ncu): the fabric between the two halves of L2, busy 92 to 96 % of the time at 2 to 8
-// bytes as it is in a copy (89 to 93 %). Time follows the sectors that SMs read and write: here 1.1 times a
-// copy's, for the halo and for rows that begin inside a sector. Larger tiles have fewer, but what shared
-// memory they take is L1 that loads in flight need: of more than some 160 KB an SM, rates fall (4 bytes .94
-// to .84). 1-byte elements, one shared store each, wait for those and for loads as well (fabric 84 % at
-// 8191^2). Tried and slower at 1 byte: 4 x 4 blocks cut from two granules by funnel shifts, so that a word is
-// stored at a time (.51 to .63 of a copy where this has .73 to .83); several tiles a block, one after
-// another, to find the places of the columns once (.50 to .57: two barriers a tile, and fewer blocks to hide
-// them); half the threads with twice the rows (.70).
+// What bounds it (H200, ncu): the fabric between the two halves of L2, busy 92 to 96 % of the time as it is
+// in a copy (89 to 93 %); at 1 byte 86 % at 8191^2 and 96 % at 16383^2. Time follows the sectors that SMs
+// read and write: here 1.1 to 1.25 times a copy's, for the halo and for rows that begin inside a sector.
+// Larger tiles have fewer, but what shared memory they take is L1 that loads in flight need: beyond some 160
+// KB an SM, rates fall. At 1 and 2 bytes instructions come next: half of what a column costs to store went
+// when the table said all of it (2 bytes, permutations with half-empty tiles: .50 to .55).
+//
+// Tried and slower: 16 bytes a lane, whose elements go one by one to shared memory (1 byte: .35 to .61 on
+// permutations where this has .44 to .77; 2 bytes: .01 better on plain matrices, .05 worse on permutations);
+// 8 bytes a lane and word (1 byte .02); more threads with fewer loads in flight each (1 byte .05, 2 bytes
+// .01); blocks that read their next tile while they store one (.1 to .15: what waits in registers is fewer
+// warps); leaving out rows that the matrix does not have (a branch a group of rows: .01 on all that has
+// them).
 #pragma once
 
 #include <type_traits>
 
+#include "core/tuning_cuda.h"
 #include "cuda/access.cuh"
 #include "cuda/params.h"
 
 namespace tx::cuda {
 
-// Lanes: 16-byte granules of an input row (16 or 32). OutBytes: piece of an output row. WordBytes: what a
-// thread stores at a time. Fused: rows or columns are several dims.
-template <int Element, bool Fused, int Lanes, int OutBytes, int Cut, int WordBytes, int Warps, int MinBlocks>
+// Words: that a lane reads of an input row, 32 words apart. OutBytes: piece of an output row.
+template <int Element, int Words, int OutBytes, int Warps, int MinBlocks>
 struct UnalignedConfig {
+  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps, MinBlocks, {}};
   static constexpr int kElement = Element;
-  static constexpr bool kFused = Fused;
-  static constexpr int kLanes = Lanes;
+  static constexpr int kWords = Words;
   static constexpr int kOutBytes = OutBytes;
-  static constexpr int kCut = Cut;
-  static constexpr int kWord = WordBytes;
-  static constexpr int kStore = 32 * kWord;  // window that a warp stores at a time
   static constexpr int kWarps = Warps;
-  static constexpr int kThreads = Warps * 32;
   static constexpr int kMinBlocks = MinBlocks;
-  static constexpr int kV = kVector / Element;
-  static constexpr int kRows = OutBytes / Element;
-  static constexpr int kHalo = Cut / Element;
-  static constexpr int kCols = (Lanes - 1) * kV;  // the last group collects what lies left of the tile
-  static constexpr int kColumnBytes = OutBytes + Cut + (Element < kWord ? kWord : 0);
-  static constexpr int kGroupBytes = kV * kColumnBytes + kWord;
-  static constexpr int kDataBytes = Lanes * kGroupBytes;
-  // Fused: where the rows of the tile begin in the input, then the output's, spread over the banks.
-  static constexpr int kBegins = Fused ? kHalo + kRows + kCols + Lanes : 0;
-  static constexpr int kSharedBytes = kDataBytes + kBegins * 8;
-  // Each part of a warp takes rows of its own.
-  static constexpr int kParts = 32 / Lanes;
-  static constexpr int kRowStep = Warps * kParts;
-  static constexpr int kBatch = kRows / kRowStep;  // rows of a thread
-  static_assert(OutBytes % kStore == 0 && OutBytes % Cut == 0, "whole windows, and cuts");
-  static_assert(kRowStep % kV == 0 && Warps % (kV / kParts) == 0, "a part of a warp has rows of one residue");
+  static constexpr int kThreads = Warps * 32;
+  static constexpr int kWord = kVariant.word();
+  static constexpr int kBlock = kVariant.block();
+  static constexpr int kRows = kVariant.rows(), kHalo = kVariant.halo(), kCols = kVariant.cols();
+  static constexpr int kColumnBytes = kVariant.column_bytes();
+  static constexpr int kGroupBytes = kVariant.group_bytes();
+  static constexpr int kDataBytes = kVariant.data_bytes();
+  static constexpr int kStore = 32 * kWord;  // bytes that a warp stores at a time
+  // Rows are read in groups of as many as a block has.
+  static constexpr int kGroups = (kHalo + kRows) / kBlock;
+  static constexpr int kBatch = static_cast<int>(ceil_div(kGroups, Warps));  // groups of a warp
+  static_assert(OutBytes % kStore == 0, "every lane stores equally many words");
   static_assert(kGroupBytes / kWord % 2 == 1, "odd distance in words");
-  static_assert(kDataBytes % 8 == 0, "the table lies behind");
-  static_assert(kParts == 1 || kWord == 8, "words of 4 bytes leave no banks to the other half of a warp");
-  static_assert(kRows % kRowStep == 0, "threads have equally many rows");
-
-  // First tile row of a part of a warp; further ones are kRowStep away.
-  TX_HOST_DEVICE static constexpr int first_row(int warp, int part, int apart) {
-    constexpr int kRound = Warps < kV ? Warps : kV;
-    return part == 0 ? warp : Warps + warp / kRound * kRound + (warp + apart) % kRound;
-  }
+  static_assert(kDataBytes % 16 == 0 && (kHalo + kRows) % 2 == 0, "alignment of the tables behind");
 };
+
+// What a tile stores of one output row.
+struct alignas(16) OutputRow {
+  uint8_t* to;    // the sector that holds the first byte
+  uint32_t from;  // the word of shared memory that holds the first byte of that sector, or would
+  int32_t lead;   // bytes of the sector before the first one
+};
+static_assert(sizeof(OutputRow) == kOutputRowBytes, "the planner counts the table into shared memory");
 
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::kMinBlocks))
     unaligned_kernel(const __grid_constant__ TileParams p) {
   extern __shared__ __align__(16) uint8_t columns[];
-  constexpr bool kFused = C::kFused;
-  constexpr int E = C::kElement, V = C::kV, kLanes = C::kLanes, kWord = C::kWord, kStore = C::kStore;
-  using Element = Word<E>;
-  const uint64_t keep = keep_policy();
+  constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStore = C::kStore;
+  using Register = Word<kWord>;
 
   const uint8_t* in;
   uint8_t* out;  // start of the tile's first output row
   const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
   const int64_t row0 = tile.band * C::kRows, col0 = tile.strip * C::kCols;
-  if (row0 * E >= p.rows * E + C::kCut) return;  // groups are of one size: the last may end early
+  if (row0 * E >= p.rows * E + kSector) return;  // groups are of one size: the last may end early
   in += col0 * E;
-  if constexpr (!kFused) out += col0 * p.out_pitch;
+  out += row0 * E;
   p.outer.advance(tile.matrix, in, out);
-  // Where rows begin: those of the tile in the input, then the output's, spread over the banks.
-  auto* const begins = reinterpret_cast<int64_t*>(columns + C::kDataBytes);
-  const auto begin_of = [&](int c) -> int64_t& { return begins[C::kHalo + C::kRows + c + c / V]; };
-  if constexpr (kFused) {
-    for (int i = threadIdx.x; i < C::kHalo + C::kRows + C::kCols; i += C::kThreads) {
-      const int c = i - C::kHalo - C::kRows;
-      if (c < 0) {
-        const int64_t row = min(max(row0 + i - C::kHalo, int64_t{0}), p.rows - 1);
-        begins[i] = p.fused_rows.offset(static_cast<uint32_t>(row));
-      } else {
-        begin_of(c) = p.fused_cols.offset(static_cast<uint32_t>(min(col0 + c, p.cols - 1)));
-      }
-    }
-    __syncthreads();
-  }
-  const auto out_low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out));
-  // Distance between the columns of a group. Where output rows have a pitch, it is congruent to it: so are
-  // the residues of all columns to those of their output rows.
-  const int column =
-      kFused
-          ? C::kColumnBytes
-          : C::kOutBytes + C::kCut +
-                static_cast<int>((static_cast<uint32_t>(p.out_pitch) - C::kOutBytes - C::kCut) & (kWord - 1));
-  const int column0 = C::kCut + (kFused ? 0 : static_cast<int>(out_low & (kWord - 1)));
+  // Where input rows begin, counted from a whole word.
+  auto* const row_begins = reinterpret_cast<int64_t*>(columns + C::kDataBytes);
+  auto* const output_rows = reinterpret_cast<OutputRow*>(row_begins + C::kHalo + C::kRows);
+  const auto in_low = static_cast<int>(reinterpret_cast<uintptr_t>(in) & (kWord - 1));
+  in -= in_low;
+  // Column c of the tile in shared memory, from its first row after the halo.
+  const auto column = [&](int c) {
+    return shared_address(columns) + c / K * C::kGroupBytes + c % K * C::kColumnBytes + kSector;
+  };
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   {
-    const int granule = lane % kLanes, part = lane / kLanes;
-    // The parts' stores meet no bank twice if they are half a word of the output apart: by their rows, or, if
-    // columns lie an odd number of elements apart, by the column that they begin with.
-    constexpr int kTurn = C::kParts > 1 ? kWord / 2 / E : 0;
-    const bool odd = !kFused && kTurn > 0 && (static_cast<uint32_t>(p.out_pitch) / E & 1);
-    const bool turned = odd && part > 0;
-    // A lane's first row is part of where its elements go, so that further rows are constants away.
-    const int first = C::first_row(warp, part, odd ? 0 : kTurn);
-    // Where element m of a lane's granule goes. What sticks out of it on its left belongs to the group
-    // before.
-    uint32_t at[V];
-    const auto place = [&](int skew) {
-      const uint32_t base = shared_address(columns) + column0 + first * E;
-      const uint32_t own = base + granule * C::kGroupBytes - skew * column;
-      const uint32_t before =
-          base + (granule == 0 ? kLanes - 1 : granule - 1) * C::kGroupBytes + (V - skew) * column;
+    const auto group_of = [&](int b) { return warp + b * C::kWarps; };
+    const auto is_group = [&](int b) { return C::kGroups % C::kWarps == 0 || group_of(b) < C::kGroups; };
+    // Rows outside the matrix are replaced by its nearest one: they are never stored.
 #pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const int m = kTurn > 0 && !kFused && turned ? (i + kTurn) % V : i;
-        at[i] = (m < skew ? before : own) + m * column;
-        if constexpr (kFused && E < kWord) {
-          at[i] +=
-              (out_low + static_cast<uint32_t>(begin_of(min(granule * V + m, C::kCols - 1)))) & (kWord - 1);
+    for (int i = lane; i < C::kBatch * K; i += 32) {
+      if (!is_group(i / K)) break;
+      const int row = group_of(i / K) * K + i % K;
+      const int64_t nearest = min(max(row0 + row - C::kHalo, int64_t{0}), p.rows - 1);
+      row_begins[row] = in_low + p.row_offsets.offset(nearest);
+    }
+    __syncwarp();
+    Register v[C::kBatch][K][kWords];
+    const uint64_t keep = keep_policy();
+    const auto load = [&](auto whole) {  // no input row ends in a whole tile
+      constexpr bool kWhole = decltype(whole)::value;
+      const uint8_t* const lane_in = in + (kWhole ? lane * kWord : 0);
+      const auto room = static_cast<int>(min((p.cols - col0) * E - 1, int64_t{C::kCols * E + kWord}));
+#pragma unroll
+      for (int b = 0; b < C::kBatch; ++b) {
+        if (!is_group(b)) break;
+#pragma unroll
+        for (int j = 0; j < K; ++j) {
+          const int64_t begin = row_begins[group_of(b) * K + j];
+          const uint8_t* const from = lane_in + (begin & ~int64_t{kWord - 1});
+          // Words past the row's end are replaced by its last one.
+          const int last = (room + static_cast<int>(begin & (kWord - 1))) / kWord;
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) {
+            const int word = kWhole ? w * 32 : min(lane + w * 32, last);
+            v[b][j][w] = load_keep<kWord>(from + word * kWord, keep);
+          }
         }
-        pin(at[i]);
       }
     };
-    // Granules past the row's end are replaced by its last one.
-    const auto room = static_cast<int>(min((p.cols - col0) * E - 1, int64_t{C::kCols * E + kVector}));
-    const auto reach = [&](int residue) {
-      return kVector * min((room + residue) / kVector, granule) - residue;
-    };
-
-    // Rows outside the matrix are replaced by the nearest row of this part's residue: they are never stored.
-    // Counted from V rows before the halo, none of them is negative.
-    constexpr int kBefore = V + C::kHalo;
-    const uint8_t* from_before = nullptr;
-    int low_row = 0, high_row = 0;
-    if constexpr (kFused) {
-      place(0);
+    if (p.cols - col0 >= C::kCols + K) {
+      load(std::true_type());
     } else {
-      const int64_t before = row0 - kBefore;
-      const int64_t least = first % V;
-      const int64_t most = p.rows - 1 - (p.rows - 1 - least) % V;
-      low_row = static_cast<int>(max(least - before, int64_t{0}));
-      high_row = static_cast<int>(min(most - before, int64_t{kBefore + C::kRows}));
-      const auto residue =
-          static_cast<int>(reinterpret_cast<uintptr_t>(in + least * p.in_pitch) & (kVector - 1));
-      place(residue / E);
-      from_before = in + before * p.in_pitch + reach(residue);
+      load(std::false_type());
     }
-    // `row` counts from the tile's first.
-    const auto fetch = [&](int row, uint4& v, int& residue) {
-      if constexpr (kFused) {
-        const uint8_t* const source = in + begins[C::kHalo + row];
-        residue = static_cast<int>(reinterpret_cast<uintptr_t>(source) & (kVector - 1));
-        v = load_keep(source + reach(residue), keep);
-      } else {
-        const auto nearest = static_cast<uint32_t>(min(max(row + kBefore, low_row), high_row));
-        v = load_keep(from_before + uint64_t{nearest} * static_cast<uint32_t>(p.in_pitch), keep);
-      }
-    };
-    const auto stage = [&](int offset, const uint4& v, int residue, bool mine) {
-      uint32_t w[8] = {v.x, v.y, v.z, v.w};
-      if constexpr (kFused) {
-        // The lane's group: from `residue` bytes inside its own granule on.
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (i * 4 < kVector - E || E < 4) w[4 + i] = __shfl_down_sync(~0u, w[i], 1, kLanes);
-        }
-#pragma unroll
-        for (int i = 0; i < 6; ++i) w[i] = residue & 8 ? w[i + 2] : w[i];
-        if constexpr (E < 8) {
-#pragma unroll
-          for (int i = 0; i < 5; ++i) w[i] = residue & 4 ? w[i + 1] : w[i];
-        }
-        if constexpr (E < 4) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) w[i] = __funnelshift_r(w[i], w[i + 1], 8 * (residue & 3));
-        }
-      }
-      if constexpr (kTurn > 0 && !kFused) {
-        const uint32_t w0 = w[0];
-#pragma unroll
-        for (int i = 0; i < 3; ++i) w[i] = turned ? w[i + 1] : w[i];
-        w[3] = turned ? w0 : w[3];
-      }
-      if (!mine) return;
-#pragma unroll
-      for (int m = 0; m < V; ++m) {
-        if constexpr (E == 8) {
-          store_shared<E>(at[m] + offset, make_uint2(w[2 * m], w[2 * m + 1]));
-        } else {
-          store_shared<E>(at[m] + offset, static_cast<Element>(w[m * E / 4] >> (8 * (m * E % 4))));
-        }
-      }
-    };
-
-    for (int step = 0; step < C::kHalo; step += C::kRowStep) {
-      uint4 v = {};
-      int residue = 0;
-      const int h = step + first;
-      const bool mine = h < C::kHalo;
-      if (mine) fetch(h - C::kHalo, v, residue);
-      stage((h - C::kHalo - first) * E, v, residue, mine);
+    for (int c = threadIdx.x; c < C::kCols; c += C::kThreads) {
+      uint8_t* const begin = out + p.col_offsets.offset(min(col0 + c, p.cols - 1));
+      const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & (kSector - 1));
+      output_rows[c] = {begin - lead, column(c) - ((lead + kWord - 1) & ~(kWord - 1)), lead};
     }
-    uint4 v[C::kBatch];
-    int residue[C::kBatch] = {};
+    const uint32_t to = shared_address(columns) + lane * C::kGroupBytes;
 #pragma unroll
-    for (int b = 0; b < C::kBatch; ++b) fetch(first + b * C::kRowStep, v[b], residue[b]);
+    for (int b = 0; b < C::kBatch; ++b) {
+      if (!is_group(b)) break;
+      Register block[kWords][K];
 #pragma unroll
-    for (int b = 0; b < C::kBatch; ++b) stage(b * C::kRowStep * E, v[b], residue[b], true);
+      for (int j = 0; j < K; ++j) {
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) block[w][j] = v[b][j][w];
+        if constexpr (K > 1) {
+          const auto shift = static_cast<uint32_t>(row_begins[group_of(b) * K + j]) * 8;
+          uint32_t next[kWords];  // what follows the lane's words: behind the last lane's, the first lane's
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) next[w] = __shfl_sync(~0u, block[w][j], (lane + 1) & 31);
+#pragma unroll
+          for (int w = 0; w + 1 < kWords; ++w) next[w] = lane == 31 ? next[w + 1] : next[w];
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) block[w][j] = __funnelshift_r(block[w][j], next[w], shift);
+        }
+      }
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        if constexpr (K > 1) transpose_words(block[w]);
+#pragma unroll
+        for (int m = 0; m < K; ++m) {
+          store_shared<kWord>(to + w * 32 * C::kGroupBytes + m * C::kColumnBytes + group_of(b) * kWord,
+                              block[w][m]);
+        }
+      }
+    }
   }
   __syncthreads();
 
-  // Output row c: bytes [tile_begin - lead, tile_begin - lead + kOutBytes), lead = what its address has
-  // beyond a cut.
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
   const int64_t row_bytes = p.rows * E, tile_begin = row0 * E;
-  out += tile_begin;
   const auto store_rows = [&](auto whole) {  // no output row begins or ends in a whole tile
-    const int group_gap = C::kGroupBytes - V * column;
-    uint8_t* next = out + (kFused ? 0 : warp * p.out_pitch);
-    const int64_t to_step = kFused ? 0 : C::kWarps * p.out_pitch;
-    const bool begins_here = tile_begin == 0;
-    const auto high_byte = static_cast<int>(min(row_bytes - tile_begin, int64_t{C::kOutBytes + C::kCut}));
+    constexpr bool kWhole = decltype(whole)::value;
+    // What there is of an output row, in bytes from the tile's first one.
+    const int low = tile_begin == 0 ? 0 : -kSector;
+    const auto high = static_cast<int>(min(row_bytes - tile_begin, int64_t{C::kOutBytes}));
 #pragma unroll 2
-    for (int c = warp; c < cols; c += C::kWarps, next += to_step) {
-      const uint8_t* from = columns + column0 + c * column + c / V * group_gap;
-      uint8_t* const to = kFused ? out + begin_of(c) : next;
-      const auto low = static_cast<int>(reinterpret_cast<uintptr_t>(to) & (kStore - 1));
-      const int lead = low & (C::kCut - 1);
-      // Lanes lie along the lines of the output, so the first ones store the row's end.
-      const int at = ((lane * kWord - (low - lead)) & (kStore - 1)) - lead;
-      const uint8_t* source = from + (kFused ? low & (kWord - 1) : 0) + at;
-      uint8_t* target = to + at;
-      Word<kWord> v[C::kOutBytes / kStore];
+    for (int c = warp; c < cols; c += C::kWarps) {
+      const OutputRow row = output_rows[c];
+      Register v[C::kOutBytes / kStore];
 #pragma unroll
-      for (int i = 0; i < C::kOutBytes; i += kStore) {
-        v[i / kStore] = *reinterpret_cast<const Word<kWord>*>(source + i);
+      for (int i = 0; i < C::kOutBytes / kStore; ++i) {
+        const uint32_t from = row.from + lane * kWord + i * kStore;
+        v[i] = load_shared<kWord>(from);
+        if constexpr (K > 1) v[i] = __funnelshift_r(v[i], load_shared<kWord>(from + kWord), -row.lead * 8);
       }
 #pragma unroll
-      for (int i = 0; i < C::kOutBytes; i += kStore) {
-        if (decltype(whole)::value || ((!begins_here || at + i >= 0) && at + i + kWord <= high_byte)) {
-          store_past_l1(target + i, v[i / kStore]);
-        } else {
-          for (int e = 0; e < kWord; e += E) {
-            if ((!begins_here || at + i + e >= 0) && at + i + e < high_byte) {
-              *reinterpret_cast<Element*>(target + i + e) = *reinterpret_cast<const Element*>(source + i + e);
-            }
-          }
+      for (int i = 0; i < C::kOutBytes / kStore; ++i) {
+        const int at = lane * kWord + i * kStore - row.lead;
+        if (kWhole || (at >= low && at + kWord <= high)) {
+          store_past_l1(row.to + lane * kWord + i * kStore, v[i]);
+        }
+      }
+      if constexpr (K > 1 && !kWhole) {
+        // What the row has of its first word and of its last one: a lane an element.
+        const int begin = max(low, -row.lead), end = min(high, C::kOutBytes - row.lead);
+        const int head_end = min(begin + (-(row.lead + begin) & (kWord - 1)), end);
+        const int tail = max(end - ((end + row.lead) & (kWord - 1)), head_end);
+        const bool is_tail = lane >= K;
+        const int at = is_tail ? tail + (lane - K) * E : begin + lane * E;
+        if (lane < 2 * K && at < (is_tail ? end : head_end)) {
+          *reinterpret_cast<Word<E>*>(row.to + row.lead + at) = load_shared<E>(column(c) + at);
         }
       }
     }

@@ -97,16 +97,17 @@ struct FusedDims {
   FastDiv extent[kMaxFusedDims];  // fastest first; the last is not divided by
   int64_t stride[kMaxFusedDims];  // in the other memory
 
-  // Bytes from the first element to element `index` in the other memory.
-  TX_HOST_DEVICE int64_t offset(uint32_t index) const {
+  // Bytes from the first element to element `index` in the other memory. Only one dim may have more elements
+  // than kFastDivLimit.
+  TX_HOST_DEVICE int64_t offset(int64_t index) const {
     int64_t at = 0;
-    for (int d = 0; d < kMaxFusedDims; ++d) {
-      if (d >= count) break;
-      const QuotRem c = extent[d].divmod(index);
-      at += (d + 1 < count ? c.rem : index) * stride[d];
+    for (int d = 0; d + 1 < kMaxFusedDims; ++d) {
+      if (d + 1 >= count) break;
+      const QuotRem c = extent[d].divmod(static_cast<uint32_t>(index));
+      at += c.rem * stride[d];
       index = c.quot;
     }
-    return at;
+    return count == 0 ? 0 : at + index * stride[count - 1];
   }
 };
 
@@ -144,7 +145,8 @@ struct TileParams {
   FastDiv groups;     // of bands: all strips of one come before the next group
   Batch batch;
   OuterDims outer;
-  FusedDims fused_rows, fused_cols;  // instead of the pitches, where rows or cols are several dims
+  // Where each begins in the other memory. Of one dim, a multiple of its pitch.
+  FusedDims row_offsets, col_offsets;
 
   // Of which matrix block `index` has a tile, and how many tiles come before it along either side.
   struct Tile {

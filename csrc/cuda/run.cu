@@ -66,7 +66,7 @@ OuterDims outer_dims(const Problem& p, Inside inside) {
 FusedDims fused_dims(const Problem& p, const int* dims, int count, int64_t Dim::* stride) {
   FusedDims fused;
   for (int i = 0; i < count; ++i) {
-    fused.extent[fused.count] = FastDiv(p.dims[dims[i]].extent);
+    if (i + 1 < count) fused.extent[i] = FastDiv(p.dims[dims[i]].extent);
     fused.stride[fused.count++] = p.dims[dims[i]].*stride;
   }
   return fused;
@@ -89,10 +89,8 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   t.bands = FastDiv(plan.group);
   t.strips = FastDiv(strips);
   t.groups = FastDiv(plan.grid / (matrices * strips * plan.group));
-  if (m.is_fused()) {
-    t.fused_rows = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
-    t.fused_cols = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
-  }
+  t.row_offsets = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
+  t.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
   t.outer = outer_dims(p, [&](int d) { return m.has(d); });
   return t;
 }
@@ -122,11 +120,9 @@ cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_seque
 template <size_t kVariant>
 cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
   constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
-  using Config =
-      UnalignedConfig<v.element_bytes, v.fused, v.lanes, v.out_bytes, v.cut, v.word, v.warps, v.min_blocks>;
-  static_assert(Config::kSharedBytes == v.shared_bytes() && Config::kCols == v.cols(),
-                "table and kernel agree");
-  return launch<unaligned_kernel<Config>>(l, params);
+  return launch<
+      unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks>>>(
+      l, params);
 }
 
 template <size_t... kVariant>
@@ -163,7 +159,7 @@ RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.out = out;
   r.run_bytes = p.dims[last(p)].extent * p.element_bytes;
   const int first = last(p) - plan.fused_rows + 1;  // of the dims of a span
-  int dims[kMaxFusedDims];
+  int dims[kMaxFusedDims] = {};
   int count = 0;
   r.runs = 1;
   for (int d = last(p) - 1; d >= first; --d) r.runs *= p.dims[d].extent, dims[count++] = d;
