@@ -310,6 +310,8 @@ class Checker {
         plan.threads = facts.threads;
         const bool streams =
             plan.kernel == Kernel::kCopy || plan.kernel == Kernel::kRows || plan.kernel == Kernel::kStaged;
+        if (plan.kernel == Kernel::kTile && plan.problem.element_bytes <= 4)
+          plan.in_blocks = random.chance(50);
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
       }
       const bool in_turn = random.chance(40);

@@ -428,7 +428,8 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
     (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), "staged", "tile"),
     (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile"),
-    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "staged", "tile"),
+    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile"),
+    (Case("choice", "nearly the last cache", (2560, 2560), (1, 0), (1, 2, 4)), "tile staged staged", "tile"),
     (Case("choice", "few rows within caches", (100_000, 3), (1, 0), SMALL), "tile", "staged"),
 ]
 
@@ -449,8 +450,8 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "kernels"),
     [
-        ((8192, 8192), (1, 0), "staged staged staged stream stream"),
-        ((2048, 2048), (1, 0), "staged staged staged stream stream"),
+        ((8192, 8192), (1, 0), "staged stream stream stream stream"),
+        ((2048, 2048), (1, 0), "tile tile stream stream stream"),
         ((8191, 8193), (1, 0), "staged staged staged staged staged"),
         ((512, 512), (1, 0), "tile tile tile staged tile"),
         ((4096, 64, 64), (0, 2, 1), "stream stream stream stream stream"),
@@ -459,9 +460,9 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
         ((3, 1_000_000), (1, 0), "tile tile tile stream stream"),
         ((1_000_000, 3), (1, 0), "tile tile tile stream stream"),
         ((8_000_001, 3), (1, 0), "staged staged staged staged staged"),  # rows that are no whole lines
-        ((64, 3, 224, 224), (0, 2, 3, 1), "tile stream stream stream stream"),
+        ((64, 3, 224, 224), (0, 2, 3, 1), "tile tile stream stream stream"),
         ((64, 4, 224, 224), (0, 2, 3, 1), "tile stream staged staged stream"),  # 4 wide: in registers below 4 bytes
-        ((64, 224, 224, 3), (0, 3, 1, 2), "tile stream stream stream stream"),
+        ((64, 224, 224, 3), (0, 3, 1, 2), "tile tile stream stream stream"),
     ],
 )
 def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str) -> None:

@@ -22,7 +22,7 @@ bool operator==(const Plan& a, const Plan& b) {
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.threads == b.threads && a.stores == b.stores &&
-         std::strcmp(a.isa, b.isa) == 0;
+         a.in_blocks == b.in_blocks && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -74,7 +74,9 @@ std::string to_string(const Plan& plan) {
     s << "], in_tile=[";
     if (row >= 0) s << row << ", ";
     if (plan.problem.rank > 0) s << plan.problem.rank - 1;
-    s << "], threads=" << plan.threads << ", stores=" << name(plan.stores) << ", isa=" << plan.isa;
+    s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
+    if (plan.in_blocks) s << ", in_blocks=True";
+    s << ", isa=" << plan.isa;
   }
   s << ")";
   return s.str();

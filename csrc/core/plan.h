@@ -46,7 +46,8 @@ struct Plan {
   int fused_cols = 1;      // likewise in the input
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
-  const char* isa = "";               // CPU: instruction set of the micro-kernels
+  bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets
+  const char* isa = "";    // CPU: instruction set of the micro-kernels
 };
 
 bool operator==(const Plan& a, const Plan& b);

@@ -58,6 +58,7 @@ struct TileShape {
 constexpr TileShape kTileShape[] = {{128, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
 constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
+constexpr TileShape kBlocksShape[] = {{256, 1024}, {128, 1024}, {64, 512}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
 
 // Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
@@ -91,28 +92,53 @@ bool beyond_caches(const Problem& p, const CpuFacts& facts) {
   return 2 * element_count(p) * p.element_bytes >= facts.l3_bytes + facts.l3_bytes / 4;
 }
 
-// Rows so far apart, by whole multiples of this, fall into so few cache sets that a tile's lines evict each
-// other: measured from this many bytes on. It is the cores' own caches that have few sets, so a last cache
-// that is large because many cores share it does not help: streaming stores pay from the second number on,
-// or where half of the last cache does not hold the problem.
-constexpr int64_t kConflictingPitch = 2048;
-constexpr int64_t kConflictingBytes = 2 << 20;
-constexpr int64_t kConflictingStreamBytes = 8 << 20;
+// Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
+// and two of 8, that a tile's lines wait for each other. Whole vectors of 16 bytes never won by heeding it.
+// From so many bytes on, hardly in the L2 cache any more (Zen 5, 512^2 to 3072^2).
+constexpr int64_t kConflictingPitch[] = {1024, 1024, 1024, 2048};
+constexpr int64_t kConflictingBytes = 1 << 20;
 
 bool rows_conflict(const Problem& p, int row) {
+  const int64_t e = p.element_bytes;
+  if (e > 8 || element_count(p) * e < kConflictingBytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  return element_count(p) * p.element_bytes >= kConflictingBytes &&
-         rows.extent * p.element_bytes >= kConflictingPitch &&
-         cols.extent * p.element_bytes >= kConflictingPitch &&
-         (rows.out_stride % kConflictingPitch == 0 || cols.in_stride % kConflictingPitch == 0);
+  const int64_t pitch = kConflictingPitch[log2_bytes(e)];
+  return rows.extent * e >= pitch && cols.extent * e >= pitch &&
+         (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
+}
+
+// Tiles leave the last cache before they fill it: streaming stores pay from three quarters of it on (Zen 5, 1
+// to 4 bytes, 1800^2 to 4200^2). Where rows conflict it is the cores' own caches that are short of sets: a
+// last cache that is larger because more cores share it does not help.
+constexpr int64_t kConflictingCache = 32 << 20;
+
+bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
+  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p));
+  const int64_t cache = conflict ? std::min(facts.l3_bytes, kConflictingCache) : facts.l3_bytes;
+  return 2 * element_count(p) * p.element_bytes >= cache - cache / 4;
+}
+
+// Through staging only where both sides of a matrix are so long.
+constexpr int64_t kStagedSideBytes = 1024;
+
+bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
+  const int64_t rows = p.dims[tile_row_dim(Kernel::kStaged, p)].extent, cols = p.dims[p.rank - 1].extent;
+  return std::min(rows, cols) * p.element_bytes >= kStagedSideBytes ? tiles_beyond_caches(p, facts)
+                                                                    : beyond_caches(p, facts);
+}
+
+// Of what is streamed, only 4 bytes without conflicts are better off one vector's height at a time.
+bool tile_in_blocks(const Problem& p, bool streaming) {
+  return p.element_bytes <= (streaming ? 2 : 0) ||
+         (p.element_bytes <= 4 && rows_conflict(p, tile_row_dim(Kernel::kTile, p)));
 }
 
 // Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
 // most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes. Few rows, of a vector
 // lane or more, grow side by side at any distance.
-constexpr int64_t kStreamedPitch[] = {512, 7 << 10, 24 << 10, INT64_MAX, INT64_MAX};
+constexpr int64_t kStreamedPitch[] = {5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
 constexpr int64_t kStreamedFew = 16;
 constexpr int64_t kLaneBytes = 16;
 
@@ -120,20 +146,21 @@ constexpr int64_t kLaneBytes = 16;
 constexpr int64_t kStreamedRowBytes = 512;
 constexpr int64_t kStreamedTileBytes = 16 << 10;
 
-// Whether they pay, from somewhat less than the last cache, and every vector is a whole line of the output.
+// Whether they pay, and every vector is a whole line of the output. What is split or merged is as good as
+// copied.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  if (!facts.streams_tiles || 2 * element_count(p) * e < facts.l3_bytes - facts.l3_bytes / 8) return false;
+  if (!facts.streams_tiles || !tiles_beyond_caches(p, facts)) return false;
   const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
   const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
-  const bool near = rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)] &&
-                    (e >= 8 || !rows_conflict(p, row));
-  if (!splits && !merges && !few && !near) return false;
+  const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
+  const bool near = whole && rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)];
+  if (splits || merges ? !beyond_caches(p, facts) : !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
     if (!merges || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
@@ -141,15 +168,14 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   return bits % kLine == 0;
 }
 
-TileShape streamed_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
+TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t element_bytes) {
   const auto whole_lines = [&](int64_t other) {
     const int64_t line = kLine / element_bytes;
     return std::max(kStreamedTileBytes / (other * element_bytes) / line, int64_t{1}) * line;
   };
-  TileShape most = kStreamedShape[log2_bytes(element_bytes)];
   if (cols * element_bytes <= kStreamedRowBytes) {
     most = {whole_lines(cols), cols};
-  } else if (rows < most.rows) {
+  } else if (rows < std::min(most.rows, kLine)) {
     most = {rows, whole_lines(rows)};
   }
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
@@ -167,8 +193,9 @@ void set_tile(Plan& plan) {
   if (plan.kernel == Kernel::kRows)
     shape = {std::clamp<int64_t>(kRowsTileBytes / (cols * p.element_bytes), 1, rows), cols};
   if (plan.kernel == Kernel::kTile) {
-    shape = plan.stores == Stores::kStreaming ? streamed_shape(rows, cols, p.element_bytes)
-                                              : fit(kTileShape[width], rows, cols, p.element_bytes);
+    const bool streaming = plan.stores == Stores::kStreaming;
+    const TileShape* wanted = plan.in_blocks ? kBlocksShape : streaming ? kStreamedShape : kTileShape;
+    shape = (streaming ? streamed_shape : fit)(wanted[width], rows, cols, p.element_bytes);
   }
   if (plan.kernel == Kernel::kStaged) shape = fit(kStagedShape[width], rows, cols, p.element_bytes);
   if (plan.kernel == Kernel::kStrided) shape = fit(kStridedShape[width], rows, cols, p.element_bytes);
@@ -187,12 +214,12 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   plan.problem = normalised;
   plan.isa = facts.isa;
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
-  const bool can_stream = kernel == Kernel::kCopy || kernel == Kernel::kRows || kernel == Kernel::kStaged;
-  bool stream = can_stream && beyond_caches(normalised, facts);
+  bool stream = false;
+  if (kernel == Kernel::kCopy || kernel == Kernel::kRows) stream = beyond_caches(normalised, facts);
+  if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, facts);
   if (kernel == Kernel::kTile) stream = streams_tiles(normalised, facts);
-  if (kernel == Kernel::kStaged && rows_conflict(normalised, tile_row_dim(kernel, normalised)))
-    stream = bytes >= std::min(facts.l3_bytes / 4, kConflictingStreamBytes);
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
+  plan.in_blocks = kernel == Kernel::kTile && tile_in_blocks(normalised, stream);
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
   set_tile(plan);
@@ -234,10 +261,10 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (streams_tiles(p, facts)) return Kernel::kTile;
-  if (p.element_bytes < 16 && rows_conflict(p, row)) return Kernel::kStaged;
+  if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
-  return beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
+  return stages_beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
 }
 
 }  // namespace

@@ -19,10 +19,14 @@ struct MicroKernels {
                              int64_t cols);
   Transpose transpose[5];
 
-  // The same past the caches; null where a vector is not a whole line. The caller fences, and sees to it that
+  // The same in blocks of several vectors on each side, for elements of at most 4 bytes.
+  Transpose transpose_blocks[3];
+
+  // Both past the caches; null where a vector is not a whole line. The caller fences, and sees to it that
   // every vector written is a line: `out`, its pitch and `cols` are whole lines, or, where cols are narrow
   // (core/narrow.h) and rows adjoin, `out` and `rows` are.
   Transpose stream_transpose[5];
+  Transpose stream_blocks[3];
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is
   // written.

@@ -109,6 +109,12 @@ struct Tile {
   static constexpr int kTiles = e <= (streaming ? 2 : 4) ? 256 / sizeof(Vec) : 1;
   static constexpr int kAhead = 4;
 
+  // Tiles of a block, down and across. The L1 cache fills one set only every few cycles, so rows that meet in
+  // few sets are read and written some lines at a time, which lie in as many sets. The best of 64 to 1024
+  // bytes on either side, on Zen 5: within the caches at 1024^2 to 3072^2, past them at 2048^2 to 8192^2.
+  static constexpr int kDown = (streaming || e == 4 ? 256 : 128) / sizeof(Vec);
+  static constexpr int kAcross = (streaming ? 128 : 256) / sizeof(Vec);
+
   TX_INLINE void store(char* out, Vec v) {
     if constexpr (streaming) {
       I::stream_line(out, v);
@@ -155,6 +161,44 @@ struct Tile {
       }
     }
   }
+
+  // A block between its two halves of work: lane c of the rows of tile t, in input order, is at
+  // lanes[t * I::kLanes + c]. The odd vector lets these begin in different cache sets.
+  struct Block {
+    alignas(64) Vec lanes[kDown * I::kLanes][kAcross * kLane + 1];
+    char* out = nullptr;
+    int down = 0, across = 0;  // tiles
+    int row = 0, col = 0;      // the next lane of rows, and of tiles along it, to be stored
+
+    int left() const { return (down * I::kLanes - row) * across - col; }
+
+    // Reads lane by lane kLanes rows of the block. What streams past the caches is read from beyond them: the
+    // block `ahead` bytes on is asked for, whether or not it exists.
+    TX_INLINE void load(Block& b, const char* in, int64_t in_pitch, int64_t ahead, int n) {
+      const int first = n / kLane * kSide + n % kLane;
+      for (int t = 0; t < b.down; ++t) {
+        Vec v[I::kLanes];
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
+          const char* const from = in + (first + l * kLane) * in_pitch + t * kSide * e;
+          if constexpr (streaming)
+            __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + ahead), 0, 2);
+          v[l] = I::load(from);
+        }
+        I::transpose_lanes(v);
+        TX_UNROLL for (int c = 0; c < I::kLanes; ++c) b.lanes[t * I::kLanes + c][n] = v[c];
+      }
+    }
+
+    // Writes the next kLane rows' part of one tile.
+    TX_INLINE void store_next(Block& b, int64_t out_pitch) {
+      Vec v[kLane];
+      TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = b.lanes[b.row][b.col * kLane + q];
+      transpose_each_lane(v);
+      char* const to = b.out + b.row * kLane * out_pitch + b.col * sizeof(Vec);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) Tile::store(to + q * out_pitch, v[q]);
+      if (++b.col == b.across) b.col = 0, ++b.row;
+    }
+  };
 
   // One lane of rows and kSide columns.
   TX_INLINE void transpose_lane_of_rows(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
@@ -371,11 +415,40 @@ void transpose_tiles(const char* in, int64_t in_pitch, char* out, int64_t out_pi
   }
 }
 
+// The same in blocks, the next one being read while the last is written: neither waits for the other.
+template <class Wide>
+void transpose_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                      int64_t cols) {
+  using Block = typename Wide::Block;
+  const auto tiles = [](int64_t left, int most) {
+    return left / Wide::kSide < most ? static_cast<int>(left / Wide::kSide) : most;
+  };
+  Block blocks[2];
+  int now = 0;
+  for (int64_t i = 0; i < rows; i += Wide::kDown * Wide::kSide) {
+    for (int64_t j = 0; j < cols; j += Wide::kAcross * Wide::kSide) {
+      Block &block = blocks[now], &last = blocks[now ^= 1];
+      block.out = out + i * out_pitch + j * Wide::kBytes;
+      block.down = tiles(rows - i, Wide::kDown);
+      block.across = tiles(cols - j, Wide::kAcross);
+      block.row = block.col = 0;
+      const int steps = block.across * Wide::kLane, stores = last.left() / steps;
+      for (int n = 0; n < steps; ++n) {
+        Block::load(block, in + i * Wide::kBytes + j * in_pitch, in_pitch,
+                    Wide::kAcross * Wide::kSide * in_pitch, n);
+        for (int k = 0; k < stores; ++k) Block::store_next(last, out_pitch);
+      }
+      while (last.left() > 0) Block::store_next(last, out_pitch);
+    }
+  }
+  while (blocks[now ^ 1].left() > 0) Block::store_next(blocks[now ^ 1], out_pitch);
+}
+
 // Rows of at most so many bytes are written a lane at a time where they are no tile's: as whole vectors they
 // would be read from more places at a time than the machine's prefetchers follow.
 constexpr int64_t kLongRowBytes = 512;
 
-template <class I, int e, bool streaming = false>
+template <class I, int e, bool streaming = false, bool in_blocks = false>
 void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
   constexpr int kLane = Tile<Lane, e>::kSide;
@@ -393,7 +466,9 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
   const int64_t wide_cols = cols - cols % Wide::kSide;
   // What streams past the caches is read from beyond them.
   constexpr bool ahead = streaming && Wide::kTiles == 1;
-  if (ahead && cols >= Wide::kAhead * Wide::kSide) {
+  if constexpr (in_blocks) {
+    transpose_blocks<Wide>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
+  } else if (ahead && cols >= Wide::kAhead * Wide::kSide) {
     transpose_tiles<Wide, ahead>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
   } else {
     transpose_tiles<Wide, false>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
@@ -416,6 +491,8 @@ template <class I>
 constexpr MicroKernels micro_kernels(const char* name) {
   MicroKernels k{name,
                  {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>},
+                 {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>},
+                 {},
                  {},
                  I::stream,
                  I::fence};
@@ -425,6 +502,9 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_transpose[2] = transpose<I, 4, true>;
     k.stream_transpose[3] = transpose<I, 8, true>;
     k.stream_transpose[4] = transpose<I, 16, true>;
+    k.stream_blocks[0] = transpose<I, 1, true, true>;
+    k.stream_blocks[1] = transpose<I, 2, true, true>;
+    k.stream_blocks[2] = transpose<I, 4, true, true>;
   }
   return k;
 }

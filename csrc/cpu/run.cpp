@@ -47,7 +47,7 @@ void with_element(int64_t bytes, F&& f) {
   }
 }
 
-MicroKernels::Transpose of_width(const MicroKernels::Transpose (&kernels)[5], const Problem& p) {
+MicroKernels::Transpose of_width(const MicroKernels::Transpose* kernels, const Problem& p) {
   return kernels[std::countr_zero(static_cast<uint64_t>(p.element_bytes))];
 }
 
@@ -56,7 +56,9 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
   const MicroKernels& micro = micro_kernels_in_use();
   const bool streaming = plan.stores == Stores::kStreaming;
-  const auto transpose = of_width(streaming ? micro.stream_transpose : micro.transpose, p);
+  const auto transpose = plan.in_blocks
+                             ? of_width(streaming ? micro.stream_blocks : micro.transpose_blocks, p)
+                             : of_width(streaming ? micro.stream_transpose : micro.transpose, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
