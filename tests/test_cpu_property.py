@@ -21,6 +21,12 @@ PLANTED = {
         "const int64_t i = i0;",
         "wrong: byte",
     ),
+    "a block that is left unfinished": (
+        "cpu/micro_impl.h",
+        "while (last.left() > 0) Block::store_next(last, out_pitch);",
+        "",
+        "wrong: byte",
+    ),
     "a line too many": (
         "cpu/staged.h",
         "const int64_t lines = (end - from) / kLine;",

@@ -54,11 +54,12 @@ struct TileShape {
 // By log2 of the element's bytes. Measured on Zen 5 at 512^2, 2048^2 and 8192^2, within twice the best of a
 // sweep over powers of two. A direct tile is one vector high where it can be: its output rows then meet in
 // the same cache sets least often. A staged tile has 256 to 512 bytes on each side; of bytes, long pieces of
-// the input count more than long rows of the output.
+// the input count more than long rows of the output. A tile in blocks is as high as the streamed block, and
+// long, because its first block is read and its last written with nothing beside (1024^2 to 4096^2).
 constexpr TileShape kTileShape[] = {{128, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
 constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
-constexpr TileShape kBlocksShape[] = {{256, 1024}, {128, 1024}, {64, 512}};
+constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
 
 // Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
