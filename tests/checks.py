@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -154,3 +156,12 @@ def leave_together() -> None:
     store, ranks = dist.distributed_c10d._get_default_store(), range(dist.get_world_size())
     store.set(f"left {dist.get_rank()}", b"")
     store.wait([f"left {rank}" for rank in ranks])
+
+
+def end_gloo_process() -> None:
+    """End the process of a rank that has done its checks, without the interpreter's own end: Gloo's threads may still
+    hold the tensors of their last call, and abort the process where they let go of them then
+    (https://github.com/pytorch/pytorch/issues/190489)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

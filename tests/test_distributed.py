@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from checks import leave_together
+from checks import end_gloo_process, leave_together
 from torch import Tensor, nn
 
 import torch_transpose as tx
@@ -122,6 +122,8 @@ def work(rank: int, world: int, device: str, store: str) -> None:
         leave_together()
     finally:
         dist.destroy_process_group()
+    if backend == "gloo":
+        end_gloo_process()
 
 
 def test_two_processes(device: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 import torch.distributed as dist
-from checks import leave_together
+from checks import end_gloo_process, leave_together
 from conftest import need_gpus
 from torch import Tensor
 
@@ -497,6 +497,8 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
             leave_together()
     finally:
         dist.destroy_process_group()
+    if backend == "gloo":
+        end_gloo_process()
 
 
 CHECKS: dict[str, Callable[[str, Any], None]] = {
