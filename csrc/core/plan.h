@@ -14,7 +14,7 @@ namespace tx {
 
 // Dims beyond a kernel's tile that a block's number is decoded into.
 inline constexpr int kMaxOuterDims = 8;
-// Dims that the unaligned tile kernel takes as one, on either side.
+// Dims that the 2-D kernels take as one, on either side.
 inline constexpr int kMaxFusedDims = 3;
 
 enum class Backend : uint8_t { kCpu, kCuda };
@@ -26,7 +26,7 @@ enum class Kernel : uint8_t {
   kCopy,           // one run, contiguous on both sides
   kRows,           // many runs, each contiguous on both sides: no element changes its neighbour
   kTile,           // 2-D tiles between two different innermost dims
-  kTileUnaligned,  // the same where a pitch or an address is no multiple of 16 bytes
+  kTileUnaligned,  // the same at any pitch and address, and where rows or columns are several dims
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all
 };

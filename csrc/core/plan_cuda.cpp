@@ -29,23 +29,23 @@ bool one_run(const Problem& p) {
 
 bool output_is_dense(const Problem& p) { return p.rank > 0 && p.dims[last(p)].out_stride == p.element_bytes; }
 
-// Every address, pitch and extent that the vectors of a tile touch is a multiple of 16 bytes.
-bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
-  uint64_t bits = p.in_address | p.out_address | static_cast<uint64_t>((m.rows | m.cols) * p.element_bytes);
-  for (int d = 0; d < p.rank; ++d) {
-    if (!m.has_col(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
-    if (!m.has_row(d)) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
-  }
-  return bits % kVector == 0;
-}
-
-// No two blocks write to one sector where every output row of the matrix begins at one.
-bool output_keeps_to_sectors(const Problem& p, const TileMatrix& m) {
+// Where output rows of a matrix begin: a power of two divides all these addresses if it divides the result.
+uint64_t output_row_addresses(const Problem& p, const TileMatrix& m) {
   uint64_t bits = p.out_address;
   for (int d = 0; d < p.rank; ++d) {
     if (!m.has_row(d)) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   }
-  return bits % kSector == 0;
+  return bits;
+}
+
+// Every address, pitch and extent that the vectors of a tile touch is a multiple of 16 bytes.
+bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
+  uint64_t bits = output_row_addresses(p, m) | p.in_address;
+  bits |= static_cast<uint64_t>((m.rows | m.cols) * p.element_bytes);
+  for (int d = 0; d < p.rank; ++d) {
+    if (!m.has_col(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
+  }
+  return bits % kVector == 0;
 }
 
 // Part of the tiles' area that holds data.
@@ -95,7 +95,7 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
         const double full = filled(m.rows, tile_rows) * filled(m.cols, tile_cols);
         const int64_t blocks = ceil_div(m.rows, tile_rows) * ceil_div(m.cols, tile_cols) *
                                (element_count(p) / (m.rows * m.cols));
-        // Half-empty tiles of 16-byte elements are left to the staged kernel, which beats small ones.
+        // Half-empty tiles of 16-byte elements are left to the kernels that follow, which beat small ones.
         const double area = p.element_bytes == kVector ? 1 : full;
         const double rate = direct                                            ? kDirectRate
                             : t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate
@@ -104,7 +104,7 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
             rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
         if (best.variant >= 0 && score <= best_score * kWorthSmaller) continue;
         // Output rows that begin inside a sector leave sectors to two blocks.
-        const bool splits = m.rows > tile_rows && !output_keeps_to_sectors(p, m);
+        const bool splits = m.rows > tile_rows && output_row_addresses(p, m) % kSector != 0;
         constexpr double kSplit = 1.25, kSplitWide = 1.05;  // from 8 bytes up
         const double time = direct ? 1 : tile_time(p.element_bytes, fused)(full);
         best = {v, m, time * (splits ? p.element_bytes < 8 ? kSplit : kSplitWide : 1)};

@@ -24,7 +24,6 @@ struct TileMatrix {
   int row_dim_count = 0, col_dim_count = 0;
   int row_dims[kMaxFusedDims], col_dims[kMaxFusedDims];  // fastest first
 
-  bool is_fused() const { return row_dim_count > 1 || col_dim_count > 1; }
   bool has_row(int dim) const;
   bool has_col(int dim) const;
   bool has(int dim) const { return has_row(dim) || has_col(dim); }

@@ -123,8 +123,8 @@ __device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
 // Runs of any length at any address that follow one another in the output: a block fills kRunsChunk bytes of
 // it, whole lines, a vector a thread at a time, each gathered from the one or more runs that it spans. So no
 // two blocks write to one sector inside a span of the output, however short its runs are. Bound by
-// instructions below some 400 bytes a run (H200: 73 % of issue slots); a word a thread at a time takes a
-// third of them and twice the time (401^3 -> 1,0,2, 1 byte: .47 of a copy for .70).
+// instructions (H200: 73 % of issue slots at 1 byte, runs of 33 and of 409). A word a thread at a time was
+// slower (401^3 -> 1,0,2, 1 byte: .47 of a copy for .70).
 __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
   auto* const begins = reinterpret_cast<const uint8_t**>(memory);
