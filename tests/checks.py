@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from cases import LAYOUTS
 
 POISON = 0xA5
@@ -147,21 +144,3 @@ class Guarded:
 
     def assert_untouched(self, what: str) -> None:
         assert np.array_equal(storage_bytes(self.buffer), self.before), f"{what}: out was changed by a failing call"
-
-
-def leave_together() -> None:
-    """Return when every rank of the default group has: one that closes its connections while another is still inside
-    the last barrier would fail it there."""
-    dist.barrier()
-    store, ranks = dist.distributed_c10d._get_default_store(), range(dist.get_world_size())
-    store.set(f"left {dist.get_rank()}", b"")
-    store.wait([f"left {rank}" for rank in ranks])
-
-
-def end_gloo_process() -> None:
-    """End the process of a rank that has done its checks, without the interpreter's own end: Gloo's threads may still
-    hold the tensors of their last call, and abort the process where they let go of them then
-    (https://github.com/pytorch/pytorch/issues/190489)."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from checks import end_gloo_process, leave_together
+from ranks import joined_group
 from torch import Tensor, nn
 
 import torch_transpose as tx
@@ -110,20 +110,10 @@ def shards_move(device: str) -> None:
 
 
 def work(rank: int, world: int, device: str, store: str) -> None:
-    torch.set_num_threads(1)
-    if device == "cuda":
-        torch.cuda.set_device(rank)
-    backend = "nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
-    try:
+    with joined_group(rank, world, "nccl" if device == "cuda" else "gloo", store):
         gradients_agree("ddp", device, rank)
         gradients_agree("fsdp2", device, rank)
         shards_move(device)
-        leave_together()
-    finally:
-        dist.destroy_process_group()
-    if backend == "gloo":
-        end_gloo_process()
 
 
 def test_two_processes(device: str, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 import torch.distributed as dist
-from checks import end_gloo_process, leave_together
 from conftest import need_gpus
+from ranks import joined_group
 from torch import Tensor
 
 from torch_transpose import _exchange as ex
@@ -469,14 +469,8 @@ def gpu_only(device: str, mesh: Any) -> None:
 
 
 def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str], path: str) -> None:
-    torch.set_num_threads(1)
     device = "cuda" if backend == "nccl" else "cpu"
-    if device == "cuda":
-        torch.cuda.set_device(rank)
-    dist.init_process_group(
-        backend, init_method=f"file://{store}", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=60)
-    )
-    try:
+    with joined_group(rank, world, backend, store, timeout=datetime.timedelta(seconds=60)):
         from torch.distributed.device_mesh import init_device_mesh
 
         mesh = init_device_mesh(device, (world,))
@@ -494,11 +488,7 @@ def work(rank: int, world: int, backend: str, store: str, checks: Sequence[str],
                     grids(device, world)
                 else:
                     CHECKS[name](device, mesh)
-            leave_together()
-    finally:
-        dist.destroy_process_group()
-    if backend == "gloo":
-        end_gloo_process()
+            dist.barrier()
 
 
 CHECKS: dict[str, Callable[[str, Any], None]] = {
