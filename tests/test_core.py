@@ -424,7 +424,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "staged"),
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "staged"),
     (Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL), "tile tile staged staged", "staged"),
-    (Case("choice", "every other column", (4096, 4096), (1, 0), layout="stepped"), "strided", "staged"),
+    (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
     (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), "staged", "tile"),
     (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile"),

@@ -43,6 +43,7 @@ struct Plan {
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
   int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns
   int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output
+  int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int fused_cols = 1;      // likewise in the input
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU

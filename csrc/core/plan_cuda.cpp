@@ -129,11 +129,12 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   UnalignedChoice best;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
-      const TileMatrix m = tile_matrix(p, rows, cols);
+      const int step = static_cast<int>(input_step(p) / p.element_bytes);
+      const TileMatrix m = tile_matrix(p, rows, cols, step);
       if (m.rows == 0) continue;
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
-        if (v.element_bytes != p.element_bytes) continue;
+        if (v.element_bytes != p.element_bytes || v.step != step) continue;
         const int64_t bands = unaligned_bands(m.rows * p.element_bytes, v);
         const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
         const double time = v.time(rows_filled * std::pow(filled(m.cols, v.cols()), kColumns));
@@ -194,6 +195,14 @@ WhyNot needs_two_dense_dims(const Problem& p) {
   WhyNot why_not = needs_both_dense(p);
   if (why_not.empty() && input_dense_dim(p) == last(p)) why_not = "one dim is the innermost on both sides";
   return why_not;
+}
+
+// The same, but every other element of the input's innermost dim will do.
+WhyNot needs_two_inner_dims(const Problem& p) {
+  const int64_t step = output_is_dense(p) ? input_step(p) : 0;
+  if (step == p.element_bytes) return needs_two_dense_dims(p);
+  if (step != 2 * p.element_bytes) return needs_both_dense(p);
+  return p.dims[last(p)].in_stride == step ? "one dim is the innermost on both sides" : "";
 }
 
 WhyNot needs_few_outer_dims(const Problem& p, int inside) {
@@ -290,11 +299,16 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
 
 WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
-  const WhyNot why_not = needs_two_dense_dims(p);
+  const WhyNot why_not = needs_two_inner_dims(p);
   if (!why_not.empty()) return why_not;
   const UnalignedChoice& choice = choices.unaligned();
   const TileMatrix& m = choice.matrix;
+  if (choice.variant < 0) {
+    return "where the input is stepped it moves at most 8 bytes an element, and this problem has " +
+           std::to_string(p.element_bytes);
+  }
   plan.variant = choice.variant;
+  plan.step = kUnalignedVariants[plan.variant].step;
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
   plan.block = v.warps * 32;
   plan.shared_bytes = v.shared_bytes();
@@ -338,7 +352,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
   plan.grid = plan.group = 0;
-  plan.fused_rows = plan.fused_cols = 1;
+  plan.fused_rows = plan.fused_cols = plan.step = 1;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   const bool empty = p.rank > 0 && p.dims[0].extent == 0;
   if (kernel == Kernel::kNone) return empty ? "" : "it moves nothing, and this problem has elements";
@@ -403,7 +417,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kTileUnaligned:
-      if (!needs_two_dense_dims(p).empty()) return false;
+      if (!needs_two_inner_dims(p).empty() || choices.unaligned().variant < 0) return false;
       // One H200, 1 byte, 17^2 to 2047^2: .62 of a copy where the staged kernel's smaller tiles reach .74.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
       return before_staged(choices.unaligned().time);
@@ -433,14 +447,14 @@ bool TileMatrix::has_col(int dim) const {
   return std::find(col_dims, col_dims + col_dim_count, dim) != col_dims + col_dim_count;
 }
 
-TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims) {
+TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims, int step) {
   TileMatrix m;
-  const auto take = [&](int wanted, int64_t Dim::* stride, int* dims, int& count) -> int64_t {
+  const auto take = [&](int wanted, int64_t Dim::* stride, int64_t unit, int* dims, int& count) -> int64_t {
     int64_t elements = 1;
     while (count < wanted) {
       int found = -1;
       for (int d = p.rank - 1; d >= 0 && found < 0; --d) {
-        if (p.dims[d].*stride == elements * p.element_bytes && !m.has(d)) found = d;
+        if (p.dims[d].*stride == elements * unit && !m.has(d)) found = d;
       }
       if (found < 0) return 0;
       dims[count++] = found;
@@ -448,8 +462,8 @@ TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims) {
     }
     return wanted == 1 || elements < kFastDivLimit ? elements : 0;
   };
-  m.rows = take(row_dims, &Dim::out_stride, m.row_dims, m.row_dim_count);
-  m.cols = take(col_dims, &Dim::in_stride, m.col_dims, m.col_dim_count);
+  m.rows = take(row_dims, &Dim::out_stride, p.element_bytes, m.row_dims, m.row_dim_count);
+  m.cols = take(col_dims, &Dim::in_stride, step * p.element_bytes, m.col_dims, m.col_dim_count);
   if (m.rows == 0 || m.cols == 0) m.rows = m.cols = 0;
   return m;
 }

@@ -28,7 +28,7 @@ struct TileMatrix {
   bool has_col(int dim) const;
   bool has(int dim) const { return has_row(dim) || has_col(dim); }
 };
-TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims);
+TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims, int step = 1);
 
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts);
 

@@ -44,9 +44,10 @@
 namespace tx::cuda {
 
 // Words: that a lane reads of an input row, 32 words apart. OutBytes: piece of an output row.
-template <int Element, int Words, int OutBytes, int Warps, int MinBlocks>
+template <int Element, int Words, int OutBytes, int Warps, int MinBlocks, int Step = 1>
 struct UnalignedConfig {
-  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps, MinBlocks, {}};
+  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps, MinBlocks, {}, Step};
+  static constexpr int kStep = Step, kElements = kVariant.elements(), kGroupCols = kVariant.group_cols();
   static constexpr int kElement = Element;
   static constexpr int kWords = Words;
   static constexpr int kOutBytes = OutBytes;
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     unaligned_kernel(const __grid_constant__ TileParams p) {
   extern __shared__ __align__(16) uint8_t columns[];
   constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStore = C::kStore;
+  constexpr int kStep = C::kStep, kGroupCols = C::kGroupCols;
   using Register = Word<kWord>;
 
   const uint8_t* in;
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
   const int64_t row0 = tile.band * C::kRows, col0 = tile.strip * C::kCols;
   if (row0 * E >= p.rows * E + kSector) return;  // groups are of one size: the last may end early
-  in += col0 * E;
+  in += col0 * kStep * E;
   out += row0 * E;
   p.outer.advance(tile.matrix, in, out);
   // Where input rows begin, counted from a whole word.
@@ -98,7 +100,8 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   in -= in_low;
   // Column c of the tile in shared memory, from its first row after the halo.
   const auto column = [&](int c) {
-    return shared_address(columns) + c / K * C::kGroupBytes + c % K * C::kColumnBytes + kSector;
+    return shared_address(columns) + c / kGroupCols * C::kGroupBytes + c % kGroupCols * C::kColumnBytes +
+           kSector;
   };
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -116,10 +119,11 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     __syncwarp();
     Register v[C::kBatch][K][kWords];
     const uint64_t keep = keep_policy();
-    const auto load = [&](auto whole) {  // no input row ends in a whole tile
+    const int64_t elements = (p.cols - 1 - col0) * kStep + 1;  // of an input row, from the tile's first on
+    const auto load = [&](auto whole) {                        // no input row ends in a whole tile
       constexpr bool kWhole = decltype(whole)::value;
       const uint8_t* const lane_in = in + (kWhole ? lane * kWord : 0);
-      const auto room = static_cast<int>(min((p.cols - col0) * E - 1, int64_t{C::kCols * E + kWord}));
+      const auto room = static_cast<int>(min(elements * E - 1, int64_t{C::kElements * E + kWord}));
 #pragma unroll
       for (int b = 0; b < C::kBatch; ++b) {
         if (!is_group(b)) break;
@@ -137,7 +141,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
         }
       }
     };
-    if (p.cols - col0 >= C::kCols + K) {
+    if (elements >= C::kElements + K) {
       load(std::true_type());
     } else {
       load(std::false_type());
@@ -147,7 +151,8 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & (kSector - 1));
       output_rows[c] = {begin - lead, column(c) - ((lead + kWord - 1) & ~(kWord - 1)), lead};
     }
-    const uint32_t to = shared_address(columns) + lane * C::kGroupBytes;
+    constexpr int kLaneStep = K < kStep ? kStep / K : 1;  // lanes that have a column
+    const uint32_t to = shared_address(columns) + lane / kLaneStep * C::kGroupBytes;
 #pragma unroll
     for (int b = 0; b < C::kBatch; ++b) {
       if (!is_group(b)) break;
@@ -171,9 +176,12 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       for (int w = 0; w < kWords; ++w) {
         if constexpr (K > 1) transpose_words(block[w]);
 #pragma unroll
-        for (int m = 0; m < K; ++m) {
-          store_shared<kWord>(to + w * 32 * C::kGroupBytes + m * C::kColumnBytes + group_of(b) * kWord,
-                              block[w][m]);
+        for (int m = 0; m < K; m += kStep) {
+          if (K > 1 || lane % kStep == 0) {
+            store_shared<kWord>(
+                to + w * 32 / kLaneStep * C::kGroupBytes + m / kStep * C::kColumnBytes + group_of(b) * kWord,
+                block[w][m]);
+          }
         }
       }
     }

@@ -75,7 +75,7 @@ FusedDims fused_dims(const Problem& p, const int* dims, int count, int64_t Dim::
 // For both 2-D kernels.
 TileParams tile_params(const Plan& plan, const Place* places, int count) {
   const Problem& p = plan.problem;
-  const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
+  const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols, plan.step);
   TileParams t;
   t.place = places[0];
   t.batch.count = FastDiv(count);
@@ -120,9 +120,8 @@ cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_seque
 template <size_t kVariant>
 cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
   constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
-  return launch<
-      unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks>>>(
-      l, params);
+  return launch<unaligned_kernel<
+      UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks, v.step>>>(l, params);
 }
 
 template <size_t... kVariant>
