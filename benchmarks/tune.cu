@@ -10,6 +10,7 @@
 #include "core/tuning_cuda.h"
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_tile.cuh"
+#include "cuda/kernel_tile_small.cuh"
 #include "cuda/kernel_tile_unaligned.cuh"
 
 namespace {
@@ -73,7 +74,7 @@ cudaError_t launch(Kernel kernel, const Params& params, int64_t grid, int thread
 template <class C>
 cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, int64_t strips, int shared) {
   TileParams p;
-  p.place = p.batch.places[0] = {m.in, m.out};
+  p.batch.places[0] = {m.in, m.out};
   p.rows = m.rows;
   p.cols = m.cols;
   p.in_pitch = m.cols * C::kElement;
@@ -89,10 +90,23 @@ cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, i
 
 template <class C>
 cudaError_t run_tile(const Matrix& m) {
-  constexpr TileVariant v{C::kElement, C::kInVectors * 16, C::kOutVectors * 16, 0, 0,
-                          false,       C::kDirect ? 1 : 0};
+  constexpr TileVariant v{C::kElement, C::kInVectors * 16, C::kOutVectors * 16, 0, 0, false};
   return run_2d<C>(tile_kernel<C>, m, ceil_div(m.rows, C::kRows), ceil_div(m.cols, C::kCols),
                    v.shared_bytes());
+}
+
+template <class C>
+cudaError_t run_small(const Matrix& m) {
+  SmallParams p;
+  p.place = {m.in, m.out};
+  p.rows = static_cast<uint32_t>(m.rows);
+  p.cols = static_cast<uint32_t>(m.cols);
+  p.in_pitch = p.cols * C::kElement;
+  p.out_pitch = p.rows * C::kElement;
+  const dim3 grid(static_cast<unsigned>(ceil_div(m.rows, C::kRows)),
+                  static_cast<unsigned>(ceil_div(m.cols, C::kCols)));
+  small_kernel<C><<<grid, C::kThreads>>>(p);
+  return cudaGetLastError();
 }
 
 template <class C>

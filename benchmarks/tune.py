@@ -1,6 +1,6 @@
 """Sweeps the compiled parameters of the 2-D CUDA kernels and prints rows ready for csrc/core/tuning_cuda.h.
 
-    python -m benchmarks.tune [--family tile|tile_unaligned] [--element 1 2 4 8 16] [--sizes 8192x8192 ...]
+    python -m benchmarks.tune [--family tile_small|tile|tile_unaligned] [--element 1 2 4 8 16] [--sizes 8192x8192 ...]
 
 Needs nvcc and a GPU. Each variant is a template instance, so it is compiled first (in parallel, one program an
 element width), then checked byte for byte and timed against the op's own copy kernel with a flushed L2, repeats
@@ -18,13 +18,31 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZES = {"tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
+SIZES = {"tile_small": ["64x64", "512x512", "1024x1024", "2048x2048"],
+         "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
          "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"]}  # fmt: skip
 SHARED_MOST = 227 * 1024
 
 
+def small_variants(element: int) -> list[tuple[int | str, ...]]:
+    """(rows, cols, threads, vectors) of every tile of small problems worth compiling."""
+    unit_rows = max(element, 4) // element
+    found: list[tuple[int | str, ...]] = []
+    sides = (8, 16, 32, 64, 128)
+    for rows, cols, threads, vectors in itertools.product(sides, sides, (64, 128, 256, 512), (True, False)):
+        unit = 16 if vectors else unit_rows * element  # bytes that a thread reads at a time
+        store = 16 if vectors else element
+        size = rows * cols * element
+        if size % (unit * threads) or size % (store * threads) or not 1 <= size // (unit * threads) <= 4:
+            continue
+        if rows % unit_rows or rows * element % 16 or size > 32 * 1024 or (element == 16 and not vectors):
+            continue
+        found.append((rows, cols, threads, str(vectors).lower()))
+    return found
+
+
 def tile_variants(element: int) -> list[tuple[int | str, ...]]:
-    """(in_bytes, out_bytes, threads, min_blocks, keep, direct, fused) of every aligned tile worth compiling."""
+    """(in_bytes, out_bytes, threads, min_blocks, keep, fused) of every aligned tile worth compiling."""
     found = []
     for in_bytes, out_bytes in itertools.product((128, 256, 512), repeat=2):
         shared = in_bytes // element * out_bytes
@@ -39,8 +57,8 @@ def tile_variants(element: int) -> list[tuple[int | str, ...]]:
                 continue
             fit = SHARED_MOST // (shared + 1024)
             for blocks in {min(fit, 65536 // (threads * registers)) for registers in (48, 64, 80, 128)} - {0}:
-                for keep, direct in itertools.product(("false", "true"), repeat=2):
-                    found.append((in_bytes, out_bytes, threads, blocks, keep, direct, "false"))
+                for keep in ("false", "true"):
+                    found.append((in_bytes, out_bytes, threads, blocks, keep, "false"))
     return found
 
 
@@ -65,9 +83,13 @@ def unaligned_variants(element: int) -> list[tuple[int | str, ...]]:
     return found
 
 
+VARIANTS = {"tile_small": small_variants, "tile": tile_variants, "tile_unaligned": unaligned_variants}
+RUNS = {"tile_small": ("SmallConfig", "run_small"), "tile": ("TileConfig", "run_tile"),
+        "tile_unaligned": ("UnalignedConfig", "run_unaligned")}  # fmt: skip
+
+
 def source_line(family: str, element: int, variant: tuple[int | str, ...]) -> str:
-    config = "TileConfig" if family == "tile" else "UnalignedConfig"
-    run = "run_tile" if family == "tile" else "run_unaligned"
+    config, run = RUNS[family]
     arguments = ", ".join(map(str, (element, *variant)))
     name = "{" + arguments.replace(" ", "") + "}"
     return f'{{{element}, "{name}", &{run}<{config}<{arguments}>>}},'
@@ -75,7 +97,7 @@ def source_line(family: str, element: int, variant: tuple[int | str, ...]) -> st
 
 def build(family: str, element: int, folder: Path, arch: str) -> Path:
     """Compile the sweep of one element width into a program."""
-    variants = tile_variants(element) if family == "tile" else unaligned_variants(element)
+    variants = VARIANTS[family](element)
     place = folder / f"{family}{element}"
     place.mkdir()
     lines = "\n".join(source_line(family, element, v) for v in variants)

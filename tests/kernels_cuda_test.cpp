@@ -104,8 +104,10 @@ int main() {
   const std::vector<std::pair<Ints, Ints>> permutations = {
       {{4099}, {0}},                     // copy
       {{31, 40, 512}, {1, 0, 2}},        // rows
-      {{256, 384}, {1, 0}},              // tile
-      {{257, 391}, {1, 0}},              // tile_unaligned
+      {{256, 384}, {1, 0}},              // tile_small
+      {{257, 391}, {1, 0}},              // the same, element by element
+      {{4096, 4112}, {1, 0}},            // tile, below 8 bytes
+      {{2049, 2303}, {1, 0}},            // tile_unaligned, below 8 bytes
       {{23, 31, 17, 41}, {3, 2, 1, 0}},  // the same, two dims for its rows and two for its columns
       {{5, 3000}, {1, 0}},
       {{9, 33, 31}, {0, 2, 1}},

@@ -406,7 +406,7 @@ def test_explain_is_the_plan_of_the_op(device: str) -> None:
 
 # Inputs whose kernel is beyond doubt: the case, and the kernel on the CPU and on an H200.
 SMALL = (1, 2, 4, 8)
-# The CPU's kernel, for a last cache of 32 MiB and vectors of less than a line: one word, or one a width.
+# The CPU's is for a last cache of 32 MiB and vectors of less than a line. One word, or one a width.
 CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "empty", (0, 5), (1, 0)), "none", "none"),
     (Case("choice", "same order", (100, 200), (0, 1)), "copy", "copy"),
@@ -427,9 +427,14 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
     (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), "staged", "tile"),
-    (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile"),
-    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile"),
-    (Case("choice", "nearly the last cache", (2560, 2560), (1, 0), (1, 2, 4)), "tile staged staged", "tile"),
+    (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile_small"),
+    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile_small"),
+    (
+        Case("choice", "nearly the last cache", (2560, 2560), (1, 0), (1, 2, 4)),
+        "tile staged staged",
+        "tile_small tile tile",
+    ),
+    (Case("choice", "small and odd", (257, 391), (1, 0), SMALL), "tile", "tile_small"),
     (Case("choice", "few rows within caches", (100_000, 3), (1, 0), SMALL), "tile", "staged"),
 ]
 
@@ -437,13 +442,16 @@ CHOICES: list[tuple[Case, str, str]] = [
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda c: c[0].name)
 def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     case, cpu, cuda = choice
-    kernels = cpu.split() if " " in cpu else [cpu] * len(case.itemsizes)
-    for size, kernel in zip(case.itemsizes, kernels, strict=True):
+    cpu_kernels, cuda_kernels = (
+        kernels.split() if " " in kernels else [kernels] * len(case.itemsizes) for kernels in (cpu, cuda)
+    )
+    for size, on_cpu, on_cuda in zip(case.itemsizes, cpu_kernels, cuda_kernels, strict=True):
         p = of_case(case.shape, case.dims, size, case.layout)
         plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, streams_tiles=False)
-        assert plan.kernel == kernel, (size, plan)
+        assert plan.kernel == on_cpu, (size, plan)
         if _C.kernels("cuda"):
-            assert _C.plan_cuda(p, _C.DeviceFacts()).kernel == cuda, (size, _C.plan_cuda(p, _C.DeviceFacts()))
+            plan = _C.plan_cuda(p, _C.DeviceFacts())
+            assert plan.kernel == on_cuda, (size, plan)
 
 
 # The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores.

@@ -459,7 +459,7 @@ def forced_kernels() -> list[tuple[str, str]]:
 
 
 def test_kernel_lists() -> None:
-    known = {"none", "copy", "rows", "tile", "tile_unaligned", "staged", "strided"}
+    known = {"none", "copy", "rows", "tile_small", "tile", "tile_unaligned", "staged", "strided"}
     for backend in tx.build_info()["backends"]:
         names = _C.kernels(backend)
         assert len(names) == len(set(names)) and set(names) <= known

@@ -9,8 +9,8 @@
 namespace tx {
 namespace {
 
-constexpr Kernel kAllKernels[] = {Kernel::kNone,          Kernel::kCopy,   Kernel::kRows,   Kernel::kTile,
-                                  Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kAllKernels[] = {Kernel::kNone, Kernel::kCopy,          Kernel::kRows,   Kernel::kTileSmall,
+                                  Kernel::kTile, Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
 
@@ -37,6 +37,8 @@ const char* name(Kernel kernel) {
       return "copy";
     case Kernel::kRows:
       return "rows";
+    case Kernel::kTileSmall:
+      return "tile_small";
     case Kernel::kTile:
       return "tile";
     case Kernel::kTileUnaligned:

@@ -14,6 +14,8 @@ namespace tx {
 
 // Dims beyond a kernel's tile that a block's number is decoded into.
 inline constexpr int kMaxOuterDims = 8;
+// The same of the kernel for small problems.
+inline constexpr int kMaxSmallOuterDims = 4;
 // Dims that the 2-D kernels take as one, on either side.
 inline constexpr int kMaxFusedDims = 3;
 
@@ -25,7 +27,8 @@ enum class Kernel : uint8_t {
   kNone,           // nothing to move
   kCopy,           // one run, contiguous on both sides
   kRows,           // many runs, each contiguous on both sides: no element changes its neighbour
-  kTile,           // 2-D tiles between two different innermost dims
+  kTileSmall,      // 2-D tiles between two different innermost dims, of problems that L2 nearly holds
+  kTile,           // of larger ones, and with several dims beyond the tile
   kTileUnaligned,  // the same at any pitch and address, and where rows or columns are several dims
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all

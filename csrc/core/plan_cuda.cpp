@@ -65,15 +65,37 @@ struct TileChoice {
   double time = 0;  // over a copy's
 };
 
+// The tile for problems of this size. None where the problem is too large, or has too many dims beyond it.
+TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
+  constexpr int64_t kMostAlongY = 65535;  // and along z
+  constexpr int kThreadsOfSm = 2048;
+  TileChoice choice;
+  const TileMatrix m = tile_matrix(p, 1, 1);
+  if (p.rank - 2 > kMaxSmallOuterDims || m.rows == 0) return choice;
+  if (p.dims[m.row_dims[0]].in_stride >= kFastDivLimit || p.dims[m.col_dims[0]].out_stride >= kFastDivLimit) {
+    return choice;
+  }
+  for (int v = 0; v < static_cast<int>(std::size(kSmallVariants)); ++v) {
+    const SmallVariant& t = kSmallVariants[v];
+    if (t.element_bytes != p.element_bytes || (t.vectors && !tile_is_aligned(p, m))) continue;
+    if (element_count(p) * p.element_bytes > t.most_bytes) continue;
+    const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
+    const int64_t matrices = element_count(p) / (m.rows * m.cols);
+    if (strips > kMostAlongY || matrices > kMostAlongY) continue;
+    const bool at_once = bands * strips * matrices <= int64_t{facts.sm_count} * kThreadsOfSm / t.threads;
+    const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols));
+    if (choice.variant < 0 || time < choice.time) choice = {v, m, time};
+  }
+  return choice;
+}
+
 // The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the
 // faster on large problems. None where nothing is aligned.
 TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
   constexpr int kNarrow = 64;             // bytes
   constexpr double kSmallTileRate = 0.8;  // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
-  constexpr double kDirectRate = 2;       // before smaller tiles, which are not
   constexpr double kFullEnough = 0.85;    // without fusing
-  const int64_t bytes = element_count(p) * p.element_bytes;
   TileChoice best;
   double best_score = 0, best_filled = 0;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
@@ -90,24 +112,20 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
         // fill.
         if (t.in_bytes < kNarrow && m.cols > tile_cols) continue;
         if (t.out_bytes < kNarrow && m.rows > tile_rows) continue;
-        const bool direct = t.direct_most > 0;
-        if (direct && bytes > t.direct_most) continue;
         const double full = filled(m.rows, tile_rows) * filled(m.cols, tile_cols);
         const int64_t blocks = ceil_div(m.rows, tile_rows) * ceil_div(m.cols, tile_cols) *
                                (element_count(p) / (m.rows * m.cols));
         // Half-empty tiles of 16-byte elements are left to the kernels that follow, which beat small ones.
         const double area = p.element_bytes == kVector ? 1 : full;
-        const double rate = direct                                            ? kDirectRate
-                            : t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate
-                                                                              : 1;
+        const double rate = t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate : 1;
         const double score =
             rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
         if (best.variant >= 0 && score <= best_score * kWorthSmaller) continue;
         // Output rows that begin inside a sector leave sectors to two blocks.
         const bool splits = m.rows > tile_rows && output_row_addresses(p, m) % kSector != 0;
         constexpr double kSplit = 1.25, kSplitWide = 1.05;  // from 8 bytes up
-        const double time = direct ? 1 : tile_time(p.element_bytes, fused)(full);
-        best = {v, m, time * (splits ? p.element_bytes < 8 ? kSplit : kSplitWide : 1)};
+        const double split = splits ? p.element_bytes < 8 ? kSplit : kSplitWide : 1;
+        best = {v, m, tile_time(p.element_bytes, fused)(full) * split};
         best_score = score, best_filled = full;
       }
     }
@@ -119,7 +137,7 @@ struct UnalignedChoice {
   int variant = -1;
   TileMatrix matrix;
   double time = 0;     // over a copy's
-  bool idles = false;  // has no tile for some of the SMs
+  bool idles = false;  // has no tile for most of the SMs
 };
 
 // Of how many dims rows and columns are made, and which tile takes them in the least time.
@@ -139,7 +157,7 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
         const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * v.rows());
         const double time = v.time(rows_filled * std::pow(filled(m.cols, v.cols()), kColumns));
         const int64_t tiles = bands * ceil_div(m.cols, v.cols()) * (element_count(p) / (m.rows * m.cols));
-        if (best.variant < 0 || time < best.time) best = {i, m, time, tiles < facts.sm_count};
+        if (best.variant < 0 || time < best.time) best = {i, m, time, 3 * tiles < facts.sm_count};
       }
     }
   }
@@ -152,6 +170,10 @@ class Choices {
  public:
   Choices(const Problem& problem, const DeviceFacts& facts) : problem_(problem), facts_(facts) {}
 
+  const TileChoice& small() {
+    if (!small_) small_ = choose_small(problem_, facts_);
+    return *small_;
+  }
   const TileChoice& tile() {
     if (!tile_) tile_ = choose_tile(problem_, facts_);
     return *tile_;
@@ -176,6 +198,7 @@ class Choices {
  private:
   const Problem& problem_;
   const DeviceFacts& facts_;
+  std::optional<TileChoice> small_;
   std::optional<TileChoice> tile_;
   std::optional<UnalignedChoice> unaligned_;
   std::optional<StagedTile> staged_;
@@ -205,10 +228,10 @@ WhyNot needs_two_inner_dims(const Problem& p) {
   return p.dims[last(p)].in_stride == step ? "one dim is the innermost on both sides" : "";
 }
 
-WhyNot needs_few_outer_dims(const Problem& p, int inside) {
-  if (p.rank - inside <= kMaxOuterDims) return "";
-  return "it decodes at most " + std::to_string(kMaxOuterDims) +
-         " dims beyond its tile, and this problem has " + std::to_string(p.rank - inside);
+WhyNot needs_few_outer_dims(const Problem& p, int inside, int most = kMaxOuterDims) {
+  if (p.rank - inside <= most) return "";
+  return "it decodes at most " + std::to_string(most) + " dims beyond its tile, and this problem has " +
+         std::to_string(p.rank - inside);
 }
 
 // Bytes of the output that the innermost dims fill without a gap, and how many dims they are.
@@ -273,6 +296,25 @@ WhyNot fill_matrix(Plan& plan, const TileMatrix& m, int64_t rows, int64_t cols, 
   plan.group = ceil_div(bands, groups);
   plan.grid = element_count(plan.problem) / (m.rows * m.cols) * ceil_div(m.cols, cols) * plan.group * groups;
   return needs_few_outer_dims(plan.problem, m.row_dim_count + m.col_dim_count);
+}
+
+WhyNot fill_small(Plan& plan, Choices& choices) {
+  const Problem& p = plan.problem;
+  WhyNot why_not = needs_two_dense_dims(p);
+  if (why_not.empty()) why_not = needs_few_outer_dims(p, 2, kMaxSmallOuterDims);
+  if (!why_not.empty()) return why_not;
+  const TileChoice& choice = choices.small();
+  if (choice.variant < 0) {
+    return "it is for less than this problem's " + std::to_string(element_count(p) * p.element_bytes) +
+           " bytes, rows less than 2^31 bytes apart, and at most 65535 tiles along an input row and matrices";
+  }
+  plan.variant = choice.variant;
+  const SmallVariant& t = kSmallVariants[plan.variant];
+  plan.tile[choice.matrix.row_dims[0]] = t.rows;
+  plan.tile[choice.matrix.col_dims[0]] = t.cols;
+  plan.grid = tile_count(p, plan.tile);
+  plan.block = t.threads;
+  return "";
 }
 
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
@@ -363,6 +405,8 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
         return fill_copy(plan);
       case Kernel::kRows:
         return fill_rows(plan);
+      case Kernel::kTileSmall:
+        return fill_small(plan, choices);
       case Kernel::kTile:
         return fill_tile(plan, facts, choices);
       case Kernel::kTileUnaligned:
@@ -411,6 +455,13 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return p.dims[last(p)].extent * p.element_bytes >= shortest_run &&
              span_of_runs(p, dims) >= kRunsChunk / 2;
     }
+    case Kernel::kTileSmall: {
+      if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;
+      // The other kernels' times are of large problems. At this one, they are no better on small ones.
+      constexpr double kSmall = 1.35;
+      const double time = choices.small().time;
+      return time <= kSmall && (choices.tile().variant < 0 || time <= choices.tile().time);
+    }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
       const double time = choices.tile().time;
@@ -418,7 +469,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     }
     case Kernel::kTileUnaligned:
       if (!needs_two_inner_dims(p).empty() || choices.unaligned().variant < 0) return false;
-      // One H200, 1 byte, 17^2 to 2047^2: .62 of a copy where the staged kernel's smaller tiles reach .74.
+      // One H200, permutations of 60 to 320 KB: .53 to .71 of a copy where the staged kernel's smaller tiles
+      // reach .71 to .76.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
       return before_staged(choices.unaligned().time);
     default:
@@ -434,7 +486,7 @@ Plan start(const Problem& problem) {
 }
 
 // In order of preference. Strided can run anything.
-constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::kTile,
+constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::kTileSmall, Kernel::kTile,
                                Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
@@ -475,13 +527,14 @@ std::string why_not_cuda(Kernel kernel, const Problem& normalised, const DeviceF
   return fill(plan, kernel, facts, choices);
 }
 
-Plan plan_cuda(const Problem& problem, const DeviceFacts& facts) {
+Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone) {
   Plan plan = start(problem);
   Choices choices(plan.problem, facts);
   if (fill(plan, Kernel::kNone, facts, choices).empty()) return plan;
   for (const bool only_if_worth : {true, false}) {
     for (const Kernel k : kKernels) {
       // Strided is the last resort: a kernel that is not worth it still beats it.
+      if (k == Kernel::kTileSmall && !alone) continue;
       if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, choices))) continue;
       if (fill(plan, k, facts, choices).empty()) return plan;
     }

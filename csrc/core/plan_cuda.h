@@ -30,7 +30,9 @@ struct TileMatrix {
 };
 TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims, int step = 1);
 
-Plan plan_cuda(const Problem& problem, const DeviceFacts& facts);
+// `alone`: a launch has this problem only. Else its blocks take turns with those of others, which is not for
+// every kernel.
+Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone = true);
 
 // The rule that keeps `kernel` from running a normalised problem, with the value that breaks it; empty if
 // none.

@@ -76,6 +76,14 @@ __device__ __forceinline__ Word<kBytes> load_keep(const uint8_t* p, uint64_t pol
   }
 }
 
+// Every kernel calls this before it touches the tensors: launch() lets it start while what was queued before
+// it still runs. Waits until that is done and its writes are seen.
+__device__ __forceinline__ void wait_for_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Stores that leave L1 alone.
 __device__ __forceinline__ void store_past_l1(uint8_t* p, uint4 v) {
   asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
@@ -126,6 +134,20 @@ __device__ __forceinline__ Word<kBytes> load_shared(uint32_t from) {
     if constexpr (kBytes == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(from));
     if constexpr (kBytes == 1) asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from));
     return static_cast<Word<kBytes>>(v);
+  }
+}
+
+// A vector of words that need not lie at a multiple of 16.
+template <int kWord>
+__device__ __forceinline__ uint4 load_shared_vector(uint32_t from) {
+  if constexpr (kWord == 16) {
+    return load_shared<16>(from);
+  } else if constexpr (kWord == 8) {
+    const uint2 low = load_shared<8>(from), high = load_shared<8>(from + 8);
+    return make_uint4(low.x, low.y, high.x, high.y);
+  } else {
+    return make_uint4(load_shared<4>(from), load_shared<4>(from + 4), load_shared<4>(from + 8),
+                      load_shared<4>(from + 12));
   }
 }
 

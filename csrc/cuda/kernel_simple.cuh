@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
   const int low = at < 0 ? static_cast<int>(-at) : 0;
   const auto high = static_cast<int>(min(p.bytes - at, int64_t{kVector}));
   if (low >= high) return;
+  wait_for_inputs();
   const uint8_t* const from = p.in + at;
   const bool aligned = low == 0 && high == kVector && reinterpret_cast<uintptr_t>(from) % kVector == 0;
   store_part(p.out + at, aligned ? *reinterpret_cast<const uint4*>(from) : cut_vector(from, low, high), low,
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_const
   const auto cols = static_cast<uint32_t>(min(p.vectors - col0, static_cast<int64_t>(p.tile_cols.divisor)));
   const int count = p.tile_rows * p.tile_cols.divisor;
   constexpr int kBatch = 4;
+  wait_for_inputs();
   for (int first = threadIdx.x; first < count; first += kBatch * kSimpleThreads) {
     uint4 v[kBatch];
 #pragma unroll
@@ -149,6 +151,7 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
     begins[i] = in + (one ? skip : p.fused.offset(first_run + i));
   }
   __syncthreads();
+  wait_for_inputs();
   const int low = begin < 0 ? static_cast<int>(-begin) : 0;
   const auto high = static_cast<int>(min(p.span_bytes - begin, int64_t{kRunsChunk}));
 #pragma unroll
@@ -177,6 +180,7 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
 // looping where a grid cannot hold them; the speed of that case is not a concern, its being right is.
 template <int E, bool kWide>
 __global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_constant__ StridedParams p) {
+  wait_for_inputs();
   const int64_t step = kWide ? int64_t{gridDim.x} * kSimpleThreads : p.count;
   for (int64_t i = int64_t{blockIdx.x} * kSimpleThreads + threadIdx.x; i < p.count; i += step) {
     const uint8_t* in = p.in;

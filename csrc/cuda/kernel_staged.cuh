@@ -96,6 +96,7 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
     table[i] = {from - begin, at - begin, inside ? begin + run_bytes : 0};
   }
   __syncthreads();
+  wait_for_inputs();
   const int pieces = p.in_run_count * p.in_pieces.divisor;
   constexpr int kBatch = 4;
   for (int first = threadIdx.x; first < pieces; first += kBatch * kStagedThreads) {

@@ -11,9 +11,8 @@
 //             in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
 //   store     lanes along the output row
 //
-// Direct variants leave out the stage: columns go from registers to the output, where the lanes of a warp
-// cover 8 blocks along an output row and 4 along an input row. They wait for no barrier, which small problems
-// feel, and move large ones at .86 to .96 of a copy where the stage makes it .93 to .98 (one H200).
+// Without the stage, columns straight from registers to the output, large problems move at .86 to .96 of a
+// copy where the stage makes it .93 to .98 (one H200); for small ones there is kernel_tile_small.cuh.
 //
 // Blocks are numbered along output rows first: the blocks that run together then write whole DRAM pages.
 // Where input rows share lines, that is in groups that stay in L2 until the next strip of columns (400^3 ->
@@ -29,14 +28,12 @@
 namespace tx::cuda {
 
 // InBytes x OutBytes: length of the tile's piece of an input row and of an output row, in bytes.
-template <int Element, int InBytes, int OutBytes, int Threads, int MinBlocks, bool Keep, bool Direct,
-          bool Fused>
+template <int Element, int InBytes, int OutBytes, int Threads, int MinBlocks, bool Keep, bool Fused>
 struct TileConfig {
   static constexpr int kElement = Element;
   static constexpr int kThreads = Threads;
   static constexpr int kMinBlocks = MinBlocks;
   static constexpr bool kKeep = Keep;
-  static constexpr bool kDirect = Direct;
   static constexpr bool kFused = Fused;
   static constexpr int kV = kVector / Element;
   static constexpr int kRows = OutBytes / Element;  // input rows
@@ -48,20 +45,15 @@ struct TileConfig {
   static constexpr int kUnits = kInVectors * kOutColumns / Threads;  // register blocks a thread
   static constexpr bool kSwizzled = OutBytes >= 128;
   // Output rows of less than a line have one unused after every 16 bytes of an input row.
-  static constexpr int kSharedBytes = Direct ? 0 : (kCols + (kSwizzled ? 0 : kInVectors)) * OutBytes;
+  static constexpr int kSharedBytes = (kCols + (kSwizzled ? 0 : kInVectors)) * OutBytes;
   static_assert(kInVectors * kOutColumns % Threads == 0, "threads must divide the tile");
   static_assert((kOutColumns & (kOutColumns - 1)) == 0, "an XOR must stay in the row");
-  static_assert(!Direct || (kInVectors % 4 == 0 && kOutColumns % 8 == 0), "warps of 8 x 4 blocks");
 
   struct Block {
     int row, col;
   };
   static __device__ __forceinline__ Block block_of(int unit) {
-    if constexpr (kDirect) {
-      constexpr int kDown = kOutColumns / 8;  // warps along an output row
-      const int warp = unit / 32;
-      return {warp % kDown * 8 + unit % 8, warp / kDown * 4 + unit / 8 % 4};
-    } else if constexpr (kSwizzled) {
+    if constexpr (kSwizzled) {
       return {unit / kInVectors, unit % kInVectors};
     } else {
       return {unit % kOutColumns, unit / kOutColumns};
@@ -92,15 +84,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
 
   const uint8_t* in;
   uint8_t* out;
-  TileParams::Tile tile;
-  if constexpr (C::kDirect) {
-    // Small problems: decoding one number would take as long as all else.
-    in = static_cast<const uint8_t*>(p.place.in);
-    out = static_cast<uint8_t*>(p.place.out);
-    tile = {blockIdx.x, blockIdx.y, blockIdx.z};
-  } else {
-    tile = p.tile(blockIdx.x, in, out);
-  }
+  const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
   const int64_t row0 = tile.band * C::kRows, col0 = tile.strip * C::kCols;
   if (row0 >= p.rows) return;  // groups are of one size: the last may end early
   in += (C::kFused ? 0 : row0 * p.in_pitch) + col0 * C::kElement;
@@ -114,6 +98,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     return C::kFused ? p.col_offsets.offset(col0 + col) : col * p.out_pitch;
   };
 
+  wait_for_inputs();
 #pragma unroll
   for (int first = 0; first < C::kUnits; first += kBatch) {
     uint4 v[kBatch][kRows];
@@ -134,14 +119,6 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       const auto [block_row, block_col] = C::block_of(threadIdx.x + (first + u) * C::kThreads);
       Column column[V];
       transpose_in_registers<C::kElement>(v[u], column);
-      if constexpr (C::kDirect) {
-        if (block_row * kRows < rows && block_col * V < cols) {
-          uint8_t* const to = out + block_row * C::kColumnBytes;
-#pragma unroll
-          for (int j = 0; j < V; ++j) store_past_l1(to + col_begin(block_col * V + j), column[j]);
-        }
-        continue;
-      }
       auto* const to = reinterpret_cast<Column*>(staged);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
@@ -150,7 +127,6 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       }
     }
   }
-  if constexpr (C::kDirect) return;
   __syncthreads();
 #pragma unroll
   for (int i = threadIdx.x; i < C::kCols * C::kOutVectors; i += C::kThreads) {

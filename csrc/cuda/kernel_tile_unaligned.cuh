@@ -5,6 +5,7 @@
 //          of a warp are in flight before the first is staged. Elements narrower than a word may begin
 //          anywhere in one: a lane shifts its word and its neighbour's together, and the last lane's columns
 //          are left to the next tile.
+//          Stepped inputs (x[..., ::2]) come in with what lies between their columns, which goes no further.
 //   turn   K rows make square blocks of K x K elements, K = elements of a word: transposed in registers, a
 //          word holds K neighbours of an output row.
 //   stage  Words go to shared memory, column by column. Columns of neighbouring lanes lie an odd number of
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       row_begins[row] = in_low + p.row_offsets.offset(nearest);
     }
     __syncwarp();
+    wait_for_inputs();
     Register v[C::kBatch][K][kWords];
     const uint64_t keep = keep_policy();
     const int64_t elements = (p.cols - 1 - col0) * kStep + 1;  // of an input row, from the tile's first on

@@ -16,9 +16,10 @@ struct OuterDim {
   int64_t out_stride;
 };
 
-struct OuterDims {
+template <int kMost>
+struct OuterDimsOf {
   int count = 0;
-  OuterDim dims[kMaxOuterDims];  // fastest first
+  OuterDim dims[kMost];  // fastest first
 
   // Moves the two pointers to the element that `index` stands for: 0, where there are no dims.
   TX_HOST_DEVICE void advance(uint32_t index, const uint8_t*& in, uint8_t*& out) const {
@@ -30,6 +31,8 @@ struct OuterDims {
     }
   }
 };
+
+using OuterDims = OuterDimsOf<kMaxOuterDims>;
 
 // Which of the two dims that a staged tile may cut short bounds a coordinate.
 enum class Cut : int32_t { kNone, kIn, kOut };
@@ -132,10 +135,8 @@ struct Batch {
   }
 };
 
-// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows. What small
-// problems read is one line of the constant cache: they would wait for a second one.
+// A matrix of `rows` x `cols` elements: input rows run along cols, output rows run along rows.
 struct TileParams {
-  Place place;  // the first, or the only one
   int64_t rows;
   int64_t cols;
   int64_t in_pitch;   // from one input row to the next
@@ -159,6 +160,16 @@ struct TileParams {
     const QuotRem group = groups.divmod(at.quot);
     return {static_cast<int64_t>(group.rem) * bands.divisor + band.rem, at.rem, group.quot};
   }
+};
+
+// The same, smaller, with few dims beyond the matrix: their number is the block's along z. What all problems
+// read comes first, in 48 bytes: so much the first line of the constant cache holds of a kernel's parameters,
+// and a second one would be waited for.
+struct SmallParams {
+  Place place;
+  uint32_t rows, cols;
+  uint32_t in_pitch, out_pitch;
+  OuterDimsOf<kMaxSmallOuterDims> outer;
 };
 
 // `rows` runs of `vectors` 16-byte vectors each.

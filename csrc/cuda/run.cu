@@ -10,6 +10,7 @@
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_staged.cuh"
 #include "cuda/kernel_tile.cuh"
+#include "cuda/kernel_tile_small.cuh"
 #include "cuda/kernel_tile_unaligned.cuh"
 #include "cuda/params.h"
 #include "cuda/run.h"
@@ -19,11 +20,30 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
+// Whether the kernels that this device runs wait for their inputs by themselves (wait_for_inputs()): those
+// compiled for sm_90 and later. What the driver makes of PTX for less does not.
+bool kernels_wait(int device) {
+  enum : int8_t { kUnknown, kNo, kYes };
+  static std::array<std::atomic<int8_t>, kMaxDevices> known{};
+  auto& answer = known[device % kMaxDevices];
+  if (answer.load(std::memory_order_relaxed) == kUnknown) {
+    constexpr int kFirst = 90;
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, copy_kernel) != cudaSuccess) {
+      cudaGetLastError();
+      return false;
+    }
+    answer.store(attributes.ptxVersion >= kFirst ? kYes : kNo, std::memory_order_relaxed);
+  }
+  return answer.load(std::memory_order_relaxed) == kYes;
+}
+
 struct Launch {
   const Plan& plan;
   dim3 grid;
   int device;
   cudaStream_t stream;
+  bool early;  // may start before what the stream holds is done, which hides part of a launch
 };
 
 // Launches `kernel` with the plan's block. Dynamic shared memory beyond 48 KiB has to be opted into once for
@@ -47,15 +67,20 @@ cudaError_t launch(const Launch& l, const Params& params) {
   config.blockDim = dim3(static_cast<unsigned>(l.plan.block));
   config.dynamicSmemBytes = static_cast<size_t>(l.plan.shared_bytes);
   config.stream = l.stream;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = l.early ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
 int last(const Problem& p) { return p.rank - 1; }
 
 // The dims of the problem that are not part of a tile, innermost of the output first.
-template <class Inside>
-OuterDims outer_dims(const Problem& p, Inside inside) {
-  OuterDims outer;
+template <int kMost = kMaxOuterDims, class Inside>
+OuterDimsOf<kMost> outer_dims(const Problem& p, Inside inside) {
+  OuterDimsOf<kMost> outer;
   for (int d = p.rank - 1; d >= 0; --d) {
     if (!inside(d))
       outer.dims[outer.count++] = {FastDiv(p.dims[d].extent), p.dims[d].in_stride, p.dims[d].out_stride};
@@ -77,7 +102,6 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   const Problem& p = plan.problem;
   const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols, plan.step);
   TileParams t;
-  t.place = places[0];
   t.batch.count = FastDiv(count);
   std::copy(places, places + count, t.batch.places);
   t.rows = m.rows;
@@ -95,18 +119,42 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   return t;
 }
 
+SmallParams small_params(const Plan& plan, const Place& place) {
+  const Problem& p = plan.problem;
+  const TileMatrix m = tile_matrix(p, 1, 1);
+  SmallParams s;
+  s.place = place;
+  s.rows = static_cast<uint32_t>(m.rows);
+  s.cols = static_cast<uint32_t>(m.cols);
+  s.in_pitch = static_cast<uint32_t>(p.dims[m.row_dims[0]].in_stride);
+  s.out_pitch = static_cast<uint32_t>(p.dims[m.col_dims[0]].out_stride);
+  s.outer = outer_dims<kMaxSmallOuterDims>(p, [&](int d) { return m.has(d); });
+  return s;
+}
+
+template <size_t kVariant>
+cudaError_t run_small_variant(const Launch& l, const SmallParams& params) {
+  constexpr SmallVariant v = kSmallVariants[kVariant];
+  const auto strips = static_cast<unsigned>(ceil_div(params.cols, v.cols));
+  const auto bands = static_cast<unsigned>(ceil_div(params.rows, v.rows));
+  const Launch in_3d{l.plan, dim3(bands, strips, l.grid.x / (bands * strips)), l.device, l.stream, l.early};
+  return launch<small_kernel<SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors>>>(in_3d,
+                                                                                                  params);
+}
+
+template <size_t... kVariant>
+cudaError_t run_small(const Launch& l, const SmallParams& params, std::index_sequence<kVariant...>) {
+  using Run = cudaError_t (*)(const Launch&, const SmallParams&);
+  static constexpr Run kRuns[] = {&run_small_variant<kVariant>...};
+  return kRuns[l.plan.variant](l, params);
+}
+
 template <size_t kVariant>
 cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
   constexpr TileVariant v = kTileVariants[kVariant];
-  using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep,
-                            (v.direct_most > 0), v.fused>;
+  using Config =
+      TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep, v.fused>;
   static_assert(Config::kSharedBytes == v.shared_bytes(), "table and kernel agree");
-  if constexpr (Config::kDirect) {
-    const auto bands = static_cast<unsigned>(params.bands.divisor * params.groups.divisor);
-    const unsigned strips = params.strips.divisor;
-    const Launch in_3d{l.plan, dim3(bands, strips, l.grid.x / (bands * strips)), l.device, l.stream};
-    return launch<tile_kernel<Config>>(in_3d, params);
-  }
   return launch<tile_kernel<Config>>(l, params);
 }
 
@@ -319,14 +367,13 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
 // Problems that one launch takes.
 int batch_most(const Plan& plan) {
   if (plan.kernel != Kernel::kTile && plan.kernel != Kernel::kTileUnaligned) return 1;
-  if (plan.kernel == Kernel::kTile && kTileVariants[plan.variant].direct_most > 0) return 1;
   return static_cast<int>(std::clamp<int64_t>((kFastDivLimit - 1) / plan.grid, 1, kMaxBatch));
 }
 
 cudaError_t run_batch(const Plan& plan, const Place* places, int count, int device, cudaStream_t stream) {
   const auto* in = static_cast<const uint8_t*>(places[0].in);
   auto* out = static_cast<uint8_t*>(places[0].out);
-  const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream};
+  const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream, kernels_wait(device)};
   switch (plan.kernel) {
     case Kernel::kCopy:
       return launch<copy_kernel>(
@@ -334,6 +381,9 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
     case Kernel::kRows:
       return plan.problem.element_bytes == kVector ? launch<rows_kernel>(l, rows_params(plan, in, out))
                                                    : launch<runs_kernel>(l, runs_params(plan, in, out));
+    case Kernel::kTileSmall:
+      return run_small(l, small_params(plan, places[0]),
+                       std::make_index_sequence<std::size(kSmallVariants)>());
     case Kernel::kTile:
       return run_tile(l, tile_params(plan, places, count),
                       std::make_index_sequence<std::size(kTileVariants)>());

@@ -172,7 +172,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("normalize", &normalize, py::arg("problem"));
   m.def("output_may_overlap_itself", &output_may_overlap_itself, py::arg("problem"));
   m.def("sides_may_overlap", &sides_may_overlap, py::arg("problem"));
-  m.def("plan_cuda", &plan_cuda, py::arg("problem"), py::arg("facts"));
+  m.def("plan_cuda", &plan_cuda, py::arg("problem"), py::arg("facts"), py::arg("alone") = true);
   m.def(
       "plan_cpu",
       [](const Problem& p, int threads, std::optional<int64_t> l3_bytes, std::optional<bool> streams_tiles) {

@@ -54,12 +54,12 @@ Plan make_cpu_plan(const Problem& problem, std::optional<Kernel> forced) {
 }
 
 #ifdef TX_WITH_CUDA
-Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> forced) {
+Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> forced, bool alone = true) {
   DeviceFacts facts;
   const cudaError_t status = cuda::device_facts(device, facts);
   TORCH_CHECK(status == cudaSuccess, "tx: reading the properties of cuda:", device,
               " failed: ", cudaGetErrorString(status));
-  if (!forced) return plan_cuda(problem, facts);
+  if (!forced) return plan_cuda(problem, facts, alone);
   check_forced(*forced, why_not_cuda(*forced, normalize(problem), facts));
   return plan_cuda_forced(problem, facts, *forced);
 }
@@ -74,11 +74,12 @@ Problem without_place(Problem problem) {
 
 // The plans that this thread made last, of problems without their place. Planning a permutation takes 20 to
 // 100 us, as long as a small one runs, and programs repeat their shapes.
-const Plan& recent_cuda_plan(const Problem& problem, int device) {
+const Plan& recent_cuda_plan(const Problem& problem, int device, bool alone) {
   constexpr size_t kSets = 16, kWays = 4;
   struct Entry {
     Problem problem;
     int device = -1;
+    bool alone = true;
     Plan plan;
   };
   struct Set {
@@ -95,12 +96,13 @@ const Plan& recent_cuda_plan(const Problem& problem, int device) {
   }
   Set& set = (*sets)[hash >> 60];
   for (const Entry& entry : set.ways) {
-    if (entry.device == device && entry.problem == problem) return entry.plan;
+    if (entry.device == device && entry.alone == alone && entry.problem == problem) return entry.plan;
   }
   Entry& entry = set.ways[set.next++ % kWays];
   entry.device = -1;  // in case planning throws
-  entry.plan = make_cuda_plan(problem, device, std::nullopt);
+  entry.plan = make_cuda_plan(problem, device, std::nullopt, alone);
   entry.problem = problem;
+  entry.alone = alone;
   entry.device = device;
   return entry.plan;
 }
@@ -170,7 +172,7 @@ void run(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, st
     const Problem problem = without_place(make_problem(self, out, dims));
     Plan forced_plan;
     if (forced) forced_plan = make_cuda_plan(problem, device, forced);
-    const Plan& plan = forced ? forced_plan : recent_cuda_plan(problem, device);
+    const Plan& plan = forced ? forced_plan : recent_cuda_plan(problem, device, true);
     const Place place{from, to};
     run_cuda_plan(plan, &place, 1, device);
     return;
@@ -193,7 +195,8 @@ void run_each(at::TensorList selves, at::TensorList outs, at::IntArrayRef dims) 
       group->second.push_back({selves[i].const_data_ptr(), outs[i].mutable_data_ptr()});
     }
     for (const auto& [problem, places] : groups) {
-      run_cuda_plan(recent_cuda_plan(problem, device), places.data(), places.size(), device);
+      const Plan& plan = recent_cuda_plan(problem, device, places.size() == 1);
+      run_cuda_plan(plan, places.data(), places.size(), device);
     }
     return;
   }
