@@ -426,7 +426,11 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL), "tile tile staged staged", "staged"),
     (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
-    (Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"), "staged", "tile"),
+    (
+        Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"),
+        "staged",
+        "tile tile tile tile_small tile",
+    ),
     (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile_small"),
     (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile_small"),
     (
