@@ -16,6 +16,8 @@ namespace tx {
 inline constexpr int kMaxOuterDims = 8;
 // The same of the kernel for small problems.
 inline constexpr int kMaxSmallOuterDims = 4;
+// Blocks of a grid along y, and along z; along x 2^31 - 1.
+inline constexpr int64_t kMostAlongY = 65535;
 // Dims that the 2-D kernels take as one, on either side.
 inline constexpr int kMaxFusedDims = 3;
 

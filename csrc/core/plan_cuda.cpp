@@ -65,23 +65,29 @@ struct TileChoice {
   double time = 0;  // over a copy's
 };
 
-// The tile for problems of this size. None where the problem is too large, or has too many dims beyond it.
+// The small tile that takes least time. None where the problem is too large and no tile spans it, or where
+// too many dims lie beyond.
 TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
-  constexpr int64_t kMostAlongY = 65535;  // and along z
   constexpr int kThreadsOfSm = 2048;
   TileChoice choice;
   const TileMatrix m = tile_matrix(p, 1, 1);
   if (p.rank - 2 > kMaxSmallOuterDims || m.rows == 0) return choice;
-  if (p.dims[m.row_dims[0]].in_stride >= kFastDivLimit || p.dims[m.col_dims[0]].out_stride >= kFastDivLimit) {
-    return choice;
-  }
+  const int64_t in_pitch = p.dims[m.row_dims[0]].in_stride, out_pitch = p.dims[m.col_dims[0]].out_stride;
+  if (in_pitch >= kFastDivLimit || out_pitch >= kFastDivLimit) return choice;
+  // What short rows leave of a line is the next row's, or another tile's, which reads or writes it again.
+  constexpr int64_t kLine = 128;
+  const int64_t in_row = m.cols * p.element_bytes, out_row = m.rows * p.element_bytes;
+  const bool whole_lines =
+      (in_row >= kLine || in_pitch == in_row) && (out_row >= kLine || out_pitch == out_row);
   for (int v = 0; v < static_cast<int>(std::size(kSmallVariants)); ++v) {
     const SmallVariant& t = kSmallVariants[v];
     if (t.element_bytes != p.element_bytes || (t.vectors && !tile_is_aligned(p, m))) continue;
-    if (element_count(p) * p.element_bytes > t.most_bytes) continue;
+    const bool spanned = (t.rows <= t.cols && m.rows <= t.rows) || (t.cols <= t.rows && m.cols <= t.cols);
+    const bool narrow = t.most_bytes == 0;
+    if (narrow ? !spanned || !whole_lines : element_count(p) * p.element_bytes > t.most_bytes) continue;
     const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
     const int64_t matrices = element_count(p) / (m.rows * m.cols);
-    if (strips > kMostAlongY || matrices > kMostAlongY) continue;
+    if (std::min(bands, strips) > kMostAlongY || matrices > kMostAlongY) continue;
     const bool at_once = bands * strips * matrices <= int64_t{facts.sm_count} * kThreadsOfSm / t.threads;
     const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols));
     if (choice.variant < 0 || time < choice.time) choice = {v, m, time};
@@ -93,9 +99,7 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
 // faster on large problems. None where nothing is aligned.
 TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
   constexpr double kWorthSmaller = 1.1;
-  constexpr int kNarrow = 64;             // bytes
-  constexpr double kSmallTileRate = 0.8;  // of a large matrix (H200: 400^3 -> 2,0,1 in 1 byte)
-  constexpr double kFullEnough = 0.85;    // without fusing
+  constexpr double kFullEnough = 0.85;  // without fusing
   TileChoice best;
   double best_score = 0, best_filled = 0;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
@@ -108,22 +112,16 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
         const TileVariant& t = kTileVariants[v];
         if (t.element_bytes != p.element_bytes || t.fused != fused) continue;
         const int64_t tile_rows = t.out_bytes / t.element_bytes, tile_cols = t.in_bytes / t.element_bytes;
-        // A narrow variant is for matrices as narrow as it: elsewhere its short rows cost more than they
-        // fill.
-        if (t.in_bytes < kNarrow && m.cols > tile_cols) continue;
-        if (t.out_bytes < kNarrow && m.rows > tile_rows) continue;
         const double full = filled(m.rows, tile_rows) * filled(m.cols, tile_cols);
         const int64_t blocks = ceil_div(m.rows, tile_rows) * ceil_div(m.cols, tile_cols) *
                                (element_count(p) / (m.rows * m.cols));
         // Half-empty tiles of 16-byte elements are left to the kernels that follow, which beat small ones.
         const double area = p.element_bytes == kVector ? 1 : full;
-        const double rate = t.in_bytes == kNarrow || t.out_bytes == kNarrow ? kSmallTileRate : 1;
-        const double score =
-            rate * area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
+        const double score = area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
         if (best.variant >= 0 && score <= best_score * kWorthSmaller) continue;
         // Output rows that begin inside a sector leave sectors to two blocks.
         const bool splits = m.rows > tile_rows && output_row_addresses(p, m) % kSector != 0;
-        constexpr double kSplit = 1.25, kSplitWide = 1.05;  // from 8 bytes up
+        constexpr double kSplit = 1.2, kSplitWide = 1.05;  // from 8 bytes up
         const double split = splits ? p.element_bytes < 8 ? kSplit : kSplitWide : 1;
         best = {v, m, tile_time(p.element_bytes, fused)(full) * split};
         best_score = score, best_filled = full;
@@ -457,10 +455,13 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     }
     case Kernel::kTileSmall: {
       if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;
-      // The other kernels' times are of large problems. At this one, they are no better on small ones.
-      constexpr double kSmall = 1.35;
       const double time = choices.small().time;
-      return time <= kSmall && (choices.tile().variant < 0 || time <= choices.tile().time);
+      if (choices.tile().variant >= 0 && time > choices.tile().time) return false;
+      // The other kernels' times are of large problems. Up to this one of its own, they are no better on
+      // small ones.
+      constexpr double kSmall = 1.35;
+      if (kSmallVariants[choices.small().variant].most_bytes > 0) return time <= kSmall;
+      return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;

@@ -1,18 +1,17 @@
 // Aligned 2-D tiles: every address, pitch and extent a multiple of 16 bytes. Both sides move 16 bytes a
 // thread.
 //
-//   load      a thread reads a block of rows x 16 bytes, lanes along the input row, or down the output row
-//             where that is less than a line
+//   load      a thread reads a block of rows x 16 bytes, lanes along the input row
 //   transpose in registers: what it then holds is one column of the block for each of V output rows (V = 16 /
 //             element bytes), 16 bytes each (8 for 1-byte elements, whose blocks have 8 rows)
-//   stage     columns go to shared memory, output row by output row. Where an output row fills the banks, a
-//             column's place in it is XORed with its block's number along the input row; where it does not,
-//             an unused row follows every V. So neither side meets a bank conflict: in any 8 lanes (the unit
-//             in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
+//   stage     columns go to shared memory, output row by output row. A column's place in it is XORed with its
+//             block's number along the input row, so that neither side meets a bank conflict: in any 8 lanes
+//             (the unit in which the hardware serves 16-byte accesses; 16 lanes for 8 bytes) the banks differ
 //   store     lanes along the output row
 //
 // Without the stage, columns straight from registers to the output, large problems move at .86 to .96 of a
-// copy where the stage makes it .93 to .98 (one H200); for small ones there is kernel_tile_small.cuh.
+// copy where the stage makes it .93 to .98 (one H200). Small problems and narrow matrices are better off with
+// smaller tiles: kernel_tile_small.cuh.
 //
 // Blocks are numbered along output rows first: the blocks that run together then write whole DRAM pages.
 // Where input rows share lines, that is in groups that stay in L2 until the next strip of columns (400^3 ->
@@ -43,9 +42,8 @@ struct TileConfig {
   static constexpr int kColumnBytes = kBlockRows<Element> * Element;
   static constexpr int kOutColumns = OutBytes / kColumnBytes;
   static constexpr int kUnits = kInVectors * kOutColumns / Threads;  // register blocks a thread
-  static constexpr bool kSwizzled = OutBytes >= 128;
-  // Output rows of less than a line have one unused after every 16 bytes of an input row.
-  static constexpr int kSharedBytes = (kCols + (kSwizzled ? 0 : kInVectors)) * OutBytes;
+  static constexpr int kSharedBytes = kCols * OutBytes;
+  static_assert(OutBytes >= 128, "an output row must fill the banks");
   static_assert(kInVectors * kOutColumns % Threads == 0, "threads must divide the tile");
   static_assert((kOutColumns & (kOutColumns - 1)) == 0, "an XOR must stay in the row");
 
@@ -53,21 +51,15 @@ struct TileConfig {
     int row, col;
   };
   static __device__ __forceinline__ Block block_of(int unit) {
-    if constexpr (kSwizzled) {
-      return {unit / kInVectors, unit % kInVectors};
-    } else {
-      return {unit % kOutColumns, unit / kOutColumns};
-    }
+    return {unit / kInVectors, unit % kInVectors};
   }
 
   // What a column's place in its output row is XORed with: the blocks along the input row that the banks
   // serve at once get different ones.
   static __device__ __forceinline__ int swizzle(int block_col) {
     constexpr int kPlaces = 128 / kColumnBytes, kApart = kInVectors < kPlaces ? kPlaces / kInVectors : 1;
-    return kSwizzled ? block_col * kApart & (kPlaces - 1) : 0;
+    return block_col * kApart & (kPlaces - 1);
   }
-  // Where an output row begins, in rows.
-  static __device__ __forceinline__ int shared_row(int col) { return kSwizzled ? col : col + col / kV; }
 };
 
 template <class C>
@@ -122,8 +114,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       auto* const to = reinterpret_cast<Column*>(staged);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
-        to[C::shared_row(block_col * V + j) * C::kOutColumns + (block_row ^ C::swizzle(block_col))] =
-            column[j];
+        to[(block_col * V + j) * C::kOutColumns + (block_row ^ C::swizzle(block_col))] = column[j];
       }
     }
   }
@@ -132,7 +123,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   for (int i = threadIdx.x; i < C::kCols * C::kOutVectors; i += C::kThreads) {
     const int col = i / C::kOutVectors, place = i % C::kOutVectors;
     if (col < cols && place * V < rows) {
-      const int swizzle = C::swizzle(col / V), row = C::shared_row(col) * C::kOutVectors;
+      const int swizzle = C::swizzle(col / V), row = col * C::kOutVectors;
       uint4 v;
       if constexpr (C::kColumnBytes == kVector) {
         v = staged[row + (place ^ swizzle)];

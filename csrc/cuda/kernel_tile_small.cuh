@@ -1,11 +1,11 @@
-// Aligned 2-D tiles of problems that L2 holds, or nearly: over in microseconds, they wait for latency.
+// Small 2-D tiles: of problems that L2 holds, or nearly, which are over in microseconds and wait for latency;
+// and of matrices so narrow that a tile spans them, of any size.
 //
-//   load      a thread reads units of 16 bytes: one row of 4-, 8- and 16-byte elements; square blocks of 2
-//   and
-//             1 bytes (2 rows x 8 bytes, 4 rows x 4 bytes), which it turns in registers. So a tile has four
-//             (2 bytes: two, 1 byte: one) times as many threads as in kernel_tile.cuh, and more loads at once
+//   load      a thread reads units of 16 bytes: one row of 4-, 8- and 16-byte elements; square blocks of the
+//             narrower ones (2 rows x 8 bytes, 4 rows x 4 bytes), which it turns in registers. So the lanes
+//             of a warp read few lines, of narrow matrices too. What is not aligned comes by elements
 //   stage     words go to shared memory, output row by output row, an odd number of words apart
-//   store     lanes along the output row, 16 bytes each
+//   store     lanes along the output row, 16 bytes each, or an element
 //
 // Small in all that a launch has to wait for (one H200, 64^2 to 1024^2): parameters (of 1 KB, up to .6 us
 // more where L2 is cold), the block's number (three grid dims: nothing is divided), the tile. It begins while
@@ -74,7 +74,8 @@ template <class C>
 __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constant__ SmallParams p) {
   __shared__ __align__(16) uint8_t columns[C::kCols * C::kPitch];
   constexpr uint32_t E = C::kElement, K = C::kUnitRows;
-  const uint32_t row0 = blockIdx.x * C::kRows, col0 = blockIdx.y * C::kCols;
+  const uint32_t row0 = (p.strips_first ? blockIdx.y : blockIdx.x) * C::kRows;
+  const uint32_t col0 = (p.strips_first ? blockIdx.x : blockIdx.y) * C::kCols;
   const uint32_t rows = p.rows - row0, cols = p.cols - col0;
   const uint8_t* in = static_cast<const uint8_t*>(p.place.in) + uint64_t{row0} * p.in_pitch + col0 * E;
   uint8_t* out = static_cast<uint8_t*>(p.place.out) + uint64_t{col0} * p.out_pitch + row0 * E;

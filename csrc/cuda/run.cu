@@ -137,9 +137,13 @@ cudaError_t run_small_variant(const Launch& l, const SmallParams& params) {
   constexpr SmallVariant v = kSmallVariants[kVariant];
   const auto strips = static_cast<unsigned>(ceil_div(params.cols, v.cols));
   const auto bands = static_cast<unsigned>(ceil_div(params.rows, v.rows));
-  const Launch in_3d{l.plan, dim3(bands, strips, l.grid.x / (bands * strips)), l.device, l.stream, l.early};
-  return launch<small_kernel<SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors>>>(in_3d,
-                                                                                                  params);
+  const unsigned matrices = l.grid.x / (bands * strips);
+  SmallParams numbered = params;
+  numbered.strips_first = strips > kMostAlongY;
+  const dim3 grid = numbered.strips_first ? dim3(strips, bands, matrices) : dim3(bands, strips, matrices);
+  const Launch in_3d{l.plan, grid, l.device, l.stream, l.early};
+  using Config = SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors>;
+  return launch<small_kernel<Config>>(in_3d, numbered);
 }
 
 template <size_t... kVariant>
