@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_transpose as tx
+from torch_transpose import _C
 
 
 class Swap(nn.Module):
@@ -367,6 +368,39 @@ def test_cuda_graph(cuda: str) -> None:
         assert torch.equal(y, x.transpose(1, 2))
         assert torch.equal(z, x.permute(1, 0, 2))
         assert torch.equal(out, x.transpose(0, 1))
+
+
+EARLY = {
+    "copy": ((1 << 22,), (0,)),
+    "rows": ((64, 255, 257), (1, 0, 2)),
+    "tile_small": ((1000, 1001), (1, 0)),
+    "tile": ((2048, 2048), (1, 0)),
+    "tile_unaligned": ((2047, 2049), (1, 0)),
+    "staged": ((1_000_000, 3), (1, 0)),
+    "strided": ((500, 700), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("kernel", EARLY)
+def test_cuda_launches_wait_for_their_inputs(cuda: str, kernel: str) -> None:
+    """A kernel that starts while its input is written, and while its output's memory is still read, waits for both."""
+    assert set(EARLY) == set(_C.kernels("cuda")) - {"none"}
+    shape, dims = EARLY[kernel]
+    x = torch.empty(shape, dtype=torch.int32, device=cuda)
+    wrong = torch.zeros((), dtype=torch.int64, device=cuda)
+
+    def rounds(count: int) -> None:
+        for i in range(count):
+            x.fill_(i)
+            wrong.add_((_C.run_forced(x, list(dims), kernel) != i).sum())
+
+    rounds(100)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        rounds(20)
+    for _ in range(5):
+        graph.replay()
+    assert wrong.item() == 0
 
 
 def test_cuda_graph_of_a_training_step(cuda: str) -> None:

@@ -436,7 +436,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (
         Case("choice", "nearly the last cache", (2560, 2560), (1, 0), (1, 2, 4)),
         "tile staged staged",
-        "tile_small tile tile",
+        "tile_small tile_small tile",
     ),
     (Case("choice", "small and odd", (257, 391), (1, 0), SMALL), "tile", "tile_small"),
     (Case("choice", "few rows within caches", (100_000, 3), (1, 0), SMALL), "tile", "staged"),
