@@ -17,6 +17,12 @@ import torch_transpose as tx
 # 2: a missing second GPU is one too.
 REQUIRED_GPUS = int(os.environ.get("TX_REQUIRE_CUDA") or "0")
 
+# Of so many GPUs, each worker of xdist (-n) gets one, in turn; tests of several skip then. Unset: all see all.
+SHARED_GPUS = int(os.environ.get("TX_SHARED_GPUS") or "0")
+if SHARED_GPUS:
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(number % SHARED_GPUS)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="added to every test's own seed (a hash of its id)")

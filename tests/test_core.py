@@ -415,6 +415,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "one column", (4096, 1), (1, 0)), "copy", "copy"),
     (Case("choice", "Fortran order", (20, 30, 40), (2, 1, 0), layout="reversed"), "copy", "copy"),
     (Case("choice", "heads", (8, 4096, 32, 128), (0, 2, 1, 3)), "rows", "rows"),
+    (Case("choice", "heads of odd length", (64, 197, 12, 65), (0, 2, 1, 3), (4, 8)), "rows", "rows"),
     (Case("choice", "matrix", (8192, 8192), (1, 0)), "staged", "tile"),
     (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), "staged", "tile"),
     (Case("choice", "odd pitch", (8191, 8193), (1, 0)), "staged", "tile_unaligned"),

@@ -122,57 +122,102 @@ __device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
                     merge(a.w, b.w, count - 12));
 }
 
-// Runs of any length at any address that follow one another in the output: a block fills kRunsChunk bytes of
-// it, whole lines, a vector a thread at a time, each gathered from the one or more runs that it spans. So no
-// two blocks write to one sector inside a span of the output, however short its runs are. Bound by
-// instructions (H200: 73 % of issue slots at 1 byte, runs of 33 and of 409). A word a thread at a time was
-// slower (401^3 -> 1,0,2, 1 byte: .47 of a copy for .70).
+template <int E>
+inline constexpr int kRunsChunkBytes = runs_chunk_bytes(E);
+
+// A chunk of runs that follow one another in the output: kBytes of it, whole lines. So no two blocks write to
+// one sector inside a span of the output, however short its runs are.
+template <int kBytes>
+struct RunsChunk {
+  uint8_t* out;  // where the chunk begins; bytes [low, high) of it are the span's
+  int low, high;
+  bool one;    // run only, of any length
+  int before;  // bytes that the first run has before the chunk
+  int run_bytes;
+  const uint8_t** begins;  // of each run, in the input
+
+  // Fills `begins`; every thread of the block must call it.
+  __device__ __forceinline__ RunsChunk(const RunsParams& p, const uint8_t** table) : begins(table) {
+    const QuotRem chunk = p.chunks.divmod(blockIdx.x);
+    const uint8_t* in = p.in;
+    out = p.out;
+    p.outer.advance(chunk.quot, in, out);
+    constexpr int kLine = 128;
+    const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(out) & (kLine - 1));
+    const int64_t begin = static_cast<int64_t>(chunk.rem) * kBytes - lead;  // of this chunk, in the span
+    out += begin;
+    one = p.runs == 1;
+    const auto first_byte = static_cast<uint32_t>(one ? 0 : max(begin, int64_t{0}));
+    const uint32_t first_run = p.run.divmod(first_byte).quot;
+    const int64_t skip = begin - static_cast<int64_t>(first_run) * p.run_bytes;
+    run_bytes = static_cast<int>(one ? min(p.run_bytes - skip, int64_t{1} << 30) : p.run_bytes);
+    before = one ? 0 : static_cast<int>(skip);
+    const int64_t touched = one ? 1 : (kBytes + max(before, 0)) / run_bytes + 1;
+    const auto count = static_cast<int>(min(p.runs - first_run, touched));
+    for (int i = threadIdx.x; i < count; i += kSimpleThreads) {
+      begins[i] = in + (one ? skip : p.fused.offset(first_run + i));
+    }
+    __syncthreads();
+    low = begin < 0 ? static_cast<int>(-begin) : 0;
+    high = static_cast<int>(min(p.span_bytes - begin, int64_t{kBytes}));
+  }
+  // Which run byte `at` of the chunk is of, and where in it.
+  __device__ __forceinline__ QuotRem find(const RunsParams& p, int at) const {
+    const auto place = static_cast<uint32_t>(at + before);
+    return one ? QuotRem{0, place} : p.run.divmod(place);
+  }
+};
+
+// Runs of any length at any address, a vector of the output a thread at a time, gathered from the one or more
+// runs that it spans. Bound by instructions (H200: 73 % of issue slots at 1 byte, runs of 33 and of 409).
+template <int E>
 __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  auto* const begins = reinterpret_cast<const uint8_t**>(memory);
-  const QuotRem chunk = p.chunks.divmod(blockIdx.x);
-  const uint8_t* in = p.in;
-  uint8_t* out = p.out;
-  p.outer.advance(chunk.quot, in, out);
-  constexpr int kLine = 128;
-  const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(out) & (kLine - 1));
-  const int64_t begin = static_cast<int64_t>(chunk.rem) * kRunsChunk - lead;  // of this chunk, in the span
-  out += begin;
-  // Runs that the chunk spans, and what the first has before it. The only run of a span may be of any length.
-  const bool one = p.runs == 1;
-  const auto first_byte = static_cast<uint32_t>(one ? 0 : max(begin, int64_t{0}));
-  const uint32_t first_run = p.run.divmod(first_byte).quot;
-  const int64_t skip = begin - static_cast<int64_t>(first_run) * p.run_bytes;
-  const auto run_bytes = static_cast<int>(one ? min(p.run_bytes - skip, int64_t{1} << 30) : p.run_bytes);
-  const int before = one ? 0 : static_cast<int>(skip);
-  const int64_t touched = one ? 1 : (kRunsChunk + max(before, 0)) / run_bytes + 1;
-  const auto count = static_cast<int>(min(p.runs - first_run, touched));
-  for (int i = threadIdx.x; i < count; i += kSimpleThreads) {
-    begins[i] = in + (one ? skip : p.fused.offset(first_run + i));
-  }
-  __syncthreads();
+  constexpr int kBytes = kRunsChunkBytes<E>;
+  const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
   wait_for_inputs();
-  const int low = begin < 0 ? static_cast<int>(-begin) : 0;
-  const auto high = static_cast<int>(min(p.span_bytes - begin, int64_t{kRunsChunk}));
 #pragma unroll
-  for (int i = 0; i < kRunsChunk / kVector / kSimpleThreads; ++i) {
+  for (int i = 0; i < kBytes / kVector / kSimpleThreads; ++i) {
     const int at = (threadIdx.x + i * kSimpleThreads) * kVector;
-    const int end = min(kVector, high - at);
-    int done = max(low - at, 0);  // bytes of the vector
+    const int end = min(kVector, chunk.high - at);
+    int done = max(chunk.low - at, 0);  // bytes of the vector
     const int start = done;
     if (done >= end) continue;
     uint4 v = {};
     while (true) {
-      const auto place = static_cast<uint32_t>(at + done + before);
-      const uint32_t run = one ? 0 : p.run.divmod(place).quot;
-      const int in_run = static_cast<int>(place) - static_cast<int>(run) * run_bytes;
-      const int stop = min(done + run_bytes - in_run, end);
-      const uint4 piece = cut_vector(begins[run] + (in_run - done), done, stop);
+      const QuotRem run = chunk.find(p, at + done);
+      const auto in_run = static_cast<int>(run.rem);
+      const int stop = min(done + chunk.run_bytes - in_run, end);
+      const uint4 piece = cut_vector(chunk.begins[run.quot] + (in_run - done), done, stop);
       v = done == 0 ? piece : merge_vectors(v, piece, done);
       done = stop;
       if (done == end) break;
     }
-    store_part(out + at, v, start, end);
+    store_part(chunk.out + at, v, start, end);
+  }
+}
+
+// The same by elements of 4 or 8 bytes, which need no shifting (H200, runs of 65 to 3001: 4 bytes .84 to .97
+// of a copy, 8 bytes .94 to .97, where vectors or staging make .79 to .91).
+template <int E>
+__global__ void __launch_bounds__(kSimpleThreads) run_elements_kernel(const __grid_constant__ RunsParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  constexpr int kBytes = kRunsChunkBytes<E>, kEach = kBytes / E / kSimpleThreads;
+  const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
+  wait_for_inputs();
+  Word<E> v[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int at = (threadIdx.x + i * kSimpleThreads) * E;
+    if (at >= chunk.low && at < chunk.high) {
+      const QuotRem run = chunk.find(p, at);
+      v[i] = *reinterpret_cast<const Word<E>*>(chunk.begins[run.quot] + run.rem);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int at = (threadIdx.x + i * kSimpleThreads) * E;
+    if (at >= chunk.low && at < chunk.high) *reinterpret_cast<Word<E>*>(chunk.out + at) = v[i];
   }
 }
 

@@ -217,7 +217,7 @@ RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.fused = fused_dims(p, dims, count, &Dim::in_stride);
   r.span_bytes = r.runs * r.run_bytes;
   if (r.runs > 1) r.run = FastDiv(r.run_bytes);
-  r.chunks = FastDiv(runs_chunks(r.span_bytes));
+  r.chunks = FastDiv(runs_chunks(r.span_bytes, p.element_bytes));
   r.outer = outer_dims(p, [&](int d) { return d >= first; });
   return r;
 }
@@ -383,8 +383,18 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
       return launch<copy_kernel>(
           l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
     case Kernel::kRows:
-      return plan.problem.element_bytes == kVector ? launch<rows_kernel>(l, rows_params(plan, in, out))
-                                                   : launch<runs_kernel>(l, runs_params(plan, in, out));
+      switch (plan.problem.element_bytes) {
+        case 4:
+          return launch<run_elements_kernel<4>>(l, runs_params(plan, in, out));
+        case 8:
+          return launch<run_elements_kernel<8>>(l, runs_params(plan, in, out));
+        case 16:
+          return launch<rows_kernel>(l, rows_params(plan, in, out));
+        case 1:
+          return launch<runs_kernel<1>>(l, runs_params(plan, in, out));
+        default:
+          return launch<runs_kernel<2>>(l, runs_params(plan, in, out));
+      }
     case Kernel::kTileSmall:
       return run_small(l, small_params(plan, places[0]),
                        std::make_index_sequence<std::size(kSmallVariants)>());
