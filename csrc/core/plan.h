@@ -29,9 +29,9 @@ enum class Kernel : uint8_t {
   kNone,           // nothing to move
   kCopy,           // one run, contiguous on both sides
   kRows,           // many runs, each contiguous on both sides: no element changes its neighbour
-  kTileSmall,      // 2-D tiles between two different innermost dims, of problems that L2 nearly holds
-  kTile,           // of larger ones, and with several dims beyond the tile
-  kTileUnaligned,  // the same at any pitch and address, and where rows or columns are several dims
+  kTile,           // 2-D tiles between two different innermost dims; on CUDA aligned ones
+  kTileSmall,      // small ones: small problems, narrow matrices
+  kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all
 };
