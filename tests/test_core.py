@@ -378,6 +378,16 @@ def test_plan_is_a_value() -> None:
 
 
 @needs_cuda_build
+def test_small_tiles_keep_to_32_bits() -> None:
+    """A row broadcast to 16 of 2^31 bytes and more: narrow, but its columns are too many for the small tiles."""
+    for size in (1, 4, 16):
+        for columns, small in [((1 << 31) // size - 16, True), ((1 << 31) // size, False), (5 << 30, False)]:
+            broadcast = _C.Problem(size, [columns, 16], [size, 0], [16 * size, size], 0, 0)
+            kernel = _C.plan_cuda(broadcast, _C.DeviceFacts()).kernel
+            assert (kernel == "tile_small") == (small and size < 16), (size, columns, kernel)
+
+
+@needs_cuda_build
 def test_cuda_plan_prints() -> None:
     plan = _C.plan_cuda(of_case((4096, 4096), (1, 0), 4), _C.DeviceFacts())
     for part in ("cuda", plan.kernel, "[4096, 4096]", f"grid={plan.grid}", f"block={plan.block}", "shared_bytes="):

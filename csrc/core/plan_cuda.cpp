@@ -73,10 +73,10 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   const TileMatrix m = tile_matrix(p, 1, 1);
   if (p.rank - 2 > kMaxSmallOuterDims || m.rows == 0) return choice;
   const int64_t in_pitch = p.dims[m.row_dims[0]].in_stride, out_pitch = p.dims[m.col_dims[0]].out_stride;
-  if (in_pitch >= kFastDivLimit || out_pitch >= kFastDivLimit) return choice;
+  const int64_t in_row = m.cols * p.element_bytes, out_row = m.rows * p.element_bytes;
+  if (std::max({in_pitch, out_pitch, in_row, out_row}) >= kFastDivLimit) return choice;
   // What short rows leave of a line is the next row's, or another tile's, which reads or writes it again.
   constexpr int64_t kLine = 128;
-  const int64_t in_row = m.cols * p.element_bytes, out_row = m.rows * p.element_bytes;
   const bool whole_lines =
       (in_row >= kLine || in_pitch == in_row) && (out_row >= kLine || out_pitch == out_row);
   for (int v = 0; v < static_cast<int>(std::size(kSmallVariants)); ++v) {
@@ -305,7 +305,7 @@ WhyNot fill_small(Plan& plan, Choices& choices) {
   const TileChoice& choice = choices.small();
   if (choice.variant < 0) {
     return "it is for less than this problem's " + std::to_string(element_count(p) * p.element_bytes) +
-           " bytes, rows less than 2^31 bytes apart, and at most 65535 tiles along an input row and matrices";
+           " bytes, or for narrow matrices; rows less than 2^31 bytes long and apart; at most 65535 matrices";
   }
   plan.variant = choice.variant;
   const SmallVariant& t = kSmallVariants[plan.variant];

@@ -162,9 +162,9 @@ struct TileParams {
   }
 };
 
-// The same, smaller, with few dims beyond the matrix: their number is the block's along z. What all problems
-// read comes first, in 48 bytes: so much the first line of the constant cache holds of a kernel's parameters,
-// and a second one would be waited for.
+// The same, smaller: rows and pitches below 2^31 bytes, and few dims beyond the matrix, whose number is the
+// block's along z. What all problems read comes first, in 48 bytes: so much the first line of the constant
+// cache holds of a kernel's parameters, and a second one would be waited for.
 struct SmallParams {
   Place place;
   uint32_t rows, cols;
