@@ -20,20 +20,24 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
-// Whether the kernels that this device runs wait for their inputs by themselves (wait_for_inputs()): those
-// compiled for sm_90 and later. What the driver makes of PTX for less does not.
-bool kernels_wait(int device) {
+// Whether launches may begin early on this device: where its kernels wait for their inputs by themselves
+// (wait_for_inputs()), as those compiled for sm_90 and later do (what the driver makes of PTX for less does
+// not), and the driver can capture such launches into graphs.
+bool begins_early(int device) {
   enum : int8_t { kUnknown, kNo, kYes };
   static std::array<std::atomic<int8_t>, kMaxDevices> known{};
   auto& answer = known[device % kMaxDevices];
   if (answer.load(std::memory_order_relaxed) == kUnknown) {
-    constexpr int kFirst = 90;
+    constexpr int kFirstArch = 90, kFirstDriver = 12030;
     cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, copy_kernel) != cudaSuccess) {
+    int driver = 0;
+    if (cudaFuncGetAttributes(&attributes, copy_kernel) != cudaSuccess ||
+        cudaDriverGetVersion(&driver) != cudaSuccess) {
       cudaGetLastError();
       return false;
     }
-    answer.store(attributes.ptxVersion >= kFirst ? kYes : kNo, std::memory_order_relaxed);
+    const bool yes = attributes.ptxVersion >= kFirstArch && driver >= kFirstDriver;
+    answer.store(yes ? kYes : kNo, std::memory_order_relaxed);
   }
   return answer.load(std::memory_order_relaxed) == kYes;
 }
@@ -377,7 +381,7 @@ int batch_most(const Plan& plan) {
 cudaError_t run_batch(const Plan& plan, const Place* places, int count, int device, cudaStream_t stream) {
   const auto* in = static_cast<const uint8_t*>(places[0].in);
   auto* out = static_cast<uint8_t*>(places[0].out);
-  const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream, kernels_wait(device)};
+  const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream, begins_early(device)};
   switch (plan.kernel) {
     case Kernel::kCopy:
       return launch<copy_kernel>(
