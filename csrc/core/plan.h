@@ -14,7 +14,7 @@ namespace tx {
 
 // Dims beyond a kernel's tile that a block's number is decoded into.
 inline constexpr int kMaxOuterDims = 8;
-// The same of the kernel for small problems.
+// The same of the kernel of small tiles.
 inline constexpr int kMaxSmallOuterDims = 4;
 // Blocks of a grid along y, and along z; along x 2^31 - 1.
 inline constexpr int64_t kMostAlongY = 65535;
@@ -48,8 +48,8 @@ struct Plan {
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
   int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns
   int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output
-  int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int fused_cols = 1;      // likewise in the input
+  int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets

@@ -79,15 +79,17 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   constexpr int64_t kLine = 128;
   const bool whole_lines =
       (in_row >= kLine || in_pitch == in_row) && (out_row >= kLine || out_pitch == out_row);
+  const bool aligned = tile_is_aligned(p, m);
+  const int64_t bytes = element_count(p) * p.element_bytes, matrices = element_count(p) / (m.rows * m.cols);
+  if (matrices > kMostAlongY) return choice;
   for (int v = 0; v < static_cast<int>(std::size(kSmallVariants)); ++v) {
     const SmallVariant& t = kSmallVariants[v];
-    if (t.element_bytes != p.element_bytes || (t.vectors && !tile_is_aligned(p, m))) continue;
+    if (t.element_bytes != p.element_bytes || (t.vectors && !aligned)) continue;
     const bool spanned = (t.rows <= t.cols && m.rows <= t.rows) || (t.cols <= t.rows && m.cols <= t.cols);
     const bool narrow = t.most_bytes == 0;
-    if (narrow ? !spanned || !whole_lines : element_count(p) * p.element_bytes > t.most_bytes) continue;
+    if (narrow ? !spanned || !whole_lines : bytes > t.most_bytes) continue;
     const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
-    const int64_t matrices = element_count(p) / (m.rows * m.cols);
-    if (std::min(bands, strips) > kMostAlongY || matrices > kMostAlongY) continue;
+    if (std::min(bands, strips) > kMostAlongY) continue;
     const bool at_once = bands * strips * matrices <= int64_t{facts.sm_count} * kThreadsOfSm / t.threads;
     const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols));
     if (choice.variant < 0 || time < choice.time) choice = {v, m, time};
@@ -142,10 +144,10 @@ struct UnalignedChoice {
 UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   // Columns that are not there are loaded, but not stored.
   constexpr double kColumns = 0.8;
+  const int step = static_cast<int>(input_step(p) / p.element_bytes);
   UnalignedChoice best;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
-      const int step = static_cast<int>(input_step(p) / p.element_bytes);
       const TileMatrix m = tile_matrix(p, rows, cols, step);
       if (m.rows == 0) continue;
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
@@ -349,8 +351,8 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
            std::to_string(p.element_bytes);
   }
   plan.variant = choice.variant;
-  plan.step = kUnalignedVariants[plan.variant].step;
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
+  plan.step = v.step;
   plan.block = v.warps * 32;
   plan.shared_bytes = v.shared_bytes();
   constexpr int64_t kLine = 128;

@@ -14,6 +14,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/int_math.h"
+
 namespace tx {
 
 // The time a kernel takes, over a copy's: at least that of its memory traffic, 1 / rate, and of its
@@ -191,7 +193,9 @@ inline constexpr int kRowsTileVectors = 1024;
 // Bytes of the output that a block of the runs kernels fills (2 bytes, 401 x 397 x 409 -> 1,0,2: 16 KB .83, 8
 // KB .77, 4 KB .70; 4 bytes: .92 .94 .81), and how many such chunks a span of it takes, wherever in a line it
 // begins.
-constexpr int runs_chunk_bytes(int64_t element_bytes) { return element_bytes == 2 ? 16384 : 8192; }
+TX_HOST_DEVICE constexpr int runs_chunk_bytes(int64_t element_bytes) {
+  return element_bytes == 2 ? 16384 : 8192;
+}
 constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
   const int bytes = runs_chunk_bytes(element_bytes);
   return (span_bytes + 127 + bytes - 1) / bytes;

@@ -122,9 +122,6 @@ __device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
                     merge(a.w, b.w, count - 12));
 }
 
-template <int E>
-inline constexpr int kRunsChunkBytes = runs_chunk_bytes(E);
-
 // A chunk of runs that follow one another in the output: kBytes of it, whole lines. So no two blocks write to
 // one sector inside a span of the output, however short its runs are.
 template <int kBytes>
@@ -173,7 +170,7 @@ struct RunsChunk {
 template <int E>
 __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kBytes = kRunsChunkBytes<E>;
+  constexpr int kBytes = runs_chunk_bytes(E);
   const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
   wait_for_inputs();
 #pragma unroll
@@ -202,7 +199,7 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
 template <int E>
 __global__ void __launch_bounds__(kSimpleThreads) run_elements_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kBytes = kRunsChunkBytes<E>, kEach = kBytes / E / kSimpleThreads;
+  constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / E / kSimpleThreads;
   const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
   wait_for_inputs();
   Word<E> v[kEach];

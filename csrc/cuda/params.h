@@ -169,7 +169,7 @@ struct SmallParams {
   Place place;
   uint32_t rows, cols;
   uint32_t in_pitch, out_pitch;
-  uint32_t strips_first;  // tiles are numbered along x by strips, and by bands along y, which holds fewer
+  uint32_t strips_first = 0;  // tiles are numbered along x by strips, and by bands along y, which holds fewer
   OuterDimsOf<kMaxSmallOuterDims> outer;
 };
 

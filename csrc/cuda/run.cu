@@ -132,59 +132,62 @@ SmallParams small_params(const Plan& plan, const Place& place) {
   s.cols = static_cast<uint32_t>(m.cols);
   s.in_pitch = static_cast<uint32_t>(p.dims[m.row_dims[0]].in_stride);
   s.out_pitch = static_cast<uint32_t>(p.dims[m.col_dims[0]].out_stride);
+  s.strips_first = ceil_div(m.cols, plan.tile[m.col_dims[0]]) > kMostAlongY;
   s.outer = outer_dims<kMaxSmallOuterDims>(p, [&](int d) { return m.has(d); });
   return s;
 }
 
-template <size_t kVariant>
-cudaError_t run_small_variant(const Launch& l, const SmallParams& params) {
-  constexpr SmallVariant v = kSmallVariants[kVariant];
-  const auto strips = static_cast<unsigned>(ceil_div(params.cols, v.cols));
-  const auto bands = static_cast<unsigned>(ceil_div(params.rows, v.rows));
-  const unsigned matrices = l.grid.x / (bands * strips);
-  SmallParams numbered = params;
-  numbered.strips_first = strips > kMostAlongY;
-  const dim3 grid = numbered.strips_first ? dim3(strips, bands, matrices) : dim3(bands, strips, matrices);
-  const Launch in_3d{l.plan, grid, l.device, l.stream, l.early};
-  using Config = SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors>;
-  return launch<small_kernel<Config>>(in_3d, numbered);
+// Bands and strips along x and y, matrices along z.
+dim3 small_grid(const Plan& plan, const SmallParams& s) {
+  const TileMatrix m = tile_matrix(plan.problem, 1, 1);
+  const auto bands = static_cast<unsigned>(ceil_div(m.rows, plan.tile[m.row_dims[0]]));
+  const auto strips = static_cast<unsigned>(ceil_div(m.cols, plan.tile[m.col_dims[0]]));
+  const unsigned matrices = static_cast<unsigned>(plan.grid) / (bands * strips);
+  return s.strips_first ? dim3(strips, bands, matrices) : dim3(bands, strips, matrices);
 }
 
-template <size_t... kVariant>
-cudaError_t run_small(const Launch& l, const SmallParams& params, std::index_sequence<kVariant...>) {
-  using Run = cudaError_t (*)(const Launch&, const SmallParams&);
-  static constexpr Run kRuns[] = {&run_small_variant<kVariant>...};
+// The compiled variants of the 2-D kernels, a row of their table each.
+struct SmallKernels {
+  static constexpr size_t kCount = std::size(kSmallVariants);
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    constexpr SmallVariant v = kSmallVariants[kRow];
+    return small_kernel<SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors>>;
+  }
+};
+
+struct TileKernels {
+  static constexpr size_t kCount = std::size(kTileVariants);
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    constexpr TileVariant v = kTileVariants[kRow];
+    using Config =
+        TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep, v.fused>;
+    static_assert(Config::kSharedBytes == v.shared_bytes(), "table and kernel agree");
+    return tile_kernel<Config>;
+  }
+};
+
+struct UnalignedKernels {
+  static constexpr size_t kCount = std::size(kUnalignedVariants);
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    constexpr UnalignedVariant v = kUnalignedVariants[kRow];
+    return unaligned_kernel<
+        UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks, v.step>>;
+  }
+};
+
+template <class Kernels, class Params, size_t... kRow>
+cudaError_t run_variant(const Launch& l, const Params& params, std::index_sequence<kRow...>) {
+  using Run = cudaError_t (*)(const Launch&, const Params&);
+  static constexpr Run kRuns[] = {&launch<Kernels::template kernel<kRow>(), Params>...};
   return kRuns[l.plan.variant](l, params);
 }
 
-template <size_t kVariant>
-cudaError_t run_tile_variant(const Launch& l, const TileParams& params) {
-  constexpr TileVariant v = kTileVariants[kVariant];
-  using Config =
-      TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep, v.fused>;
-  static_assert(Config::kSharedBytes == v.shared_bytes(), "table and kernel agree");
-  return launch<tile_kernel<Config>>(l, params);
-}
-
-template <size_t... kVariant>
-cudaError_t run_tile(const Launch& l, const TileParams& params, std::index_sequence<kVariant...>) {
-  using Run = cudaError_t (*)(const Launch&, const TileParams&);
-  static constexpr Run kRuns[] = {&run_tile_variant<kVariant>...};
-  return kRuns[l.plan.variant](l, params);
-}
-
-template <size_t kVariant>
-cudaError_t run_unaligned_variant(const Launch& l, const TileParams& params) {
-  constexpr UnalignedVariant v = kUnalignedVariants[kVariant];
-  return launch<unaligned_kernel<
-      UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks, v.step>>>(l, params);
-}
-
-template <size_t... kVariant>
-cudaError_t run_unaligned(const Launch& l, const TileParams& params, std::index_sequence<kVariant...>) {
-  using Run = cudaError_t (*)(const Launch&, const TileParams&);
-  static constexpr Run kRuns[] = {&run_unaligned_variant<kVariant>...};
-  return kRuns[l.plan.variant](l, params);
+template <class Kernels, class Params>
+cudaError_t run_variant(const Launch& l, const Params& params) {
+  return run_variant<Kernels>(l, params, std::make_index_sequence<Kernels::kCount>());
 }
 
 RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
@@ -360,6 +363,14 @@ cudaError_t run_staged(const Launch& l, const StagedParams& params) {
 template <int E>
 cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
   switch (l.plan.kernel) {
+    case Kernel::kRows:
+      if constexpr (E == kVector) {
+        return launch<rows_kernel>(l, rows_params(l.plan, in, out));
+      } else if constexpr (E >= 4) {
+        return launch<run_elements_kernel<E>>(l, runs_params(l.plan, in, out));
+      } else {
+        return launch<runs_kernel<E>>(l, runs_params(l.plan, in, out));
+      }
     case Kernel::kStaged:
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {
@@ -386,28 +397,14 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
     case Kernel::kCopy:
       return launch<copy_kernel>(
           l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
-    case Kernel::kRows:
-      switch (plan.problem.element_bytes) {
-        case 4:
-          return launch<run_elements_kernel<4>>(l, runs_params(plan, in, out));
-        case 8:
-          return launch<run_elements_kernel<8>>(l, runs_params(plan, in, out));
-        case 16:
-          return launch<rows_kernel>(l, rows_params(plan, in, out));
-        case 1:
-          return launch<runs_kernel<1>>(l, runs_params(plan, in, out));
-        default:
-          return launch<runs_kernel<2>>(l, runs_params(plan, in, out));
-      }
-    case Kernel::kTileSmall:
-      return run_small(l, small_params(plan, places[0]),
-                       std::make_index_sequence<std::size(kSmallVariants)>());
+    case Kernel::kTileSmall: {
+      const SmallParams params = small_params(plan, places[0]);
+      return run_variant<SmallKernels>({plan, small_grid(plan, params), device, stream, l.early}, params);
+    }
     case Kernel::kTile:
-      return run_tile(l, tile_params(plan, places, count),
-                      std::make_index_sequence<std::size(kTileVariants)>());
+      return run_variant<TileKernels>(l, tile_params(plan, places, count));
     case Kernel::kTileUnaligned:
-      return run_unaligned(l, tile_params(plan, places, count),
-                           std::make_index_sequence<std::size(kUnalignedVariants)>());
+      return run_variant<UnalignedKernels>(l, tile_params(plan, places, count));
     default:
       break;
   }
