@@ -1,4 +1,4 @@
-// Times compiled variants of a 2-D kernel against a plain copy, after checking every byte. Driven by tune.py,
+// Times compiled variants of a kernel against a plain copy, after checking every byte. Driven by tune.py,
 // which writes the variants to time into variants.inc and prints the rows.
 #include <algorithm>
 #include <cstdio>
@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/plan_cuda.h"
 #include "core/tuning_cuda.h"
-#include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_tile.cuh"
 #include "cuda/kernel_tile_small.cuh"
 #include "cuda/kernel_tile_unaligned.cuh"
+#include "cuda/run.h"
 
 namespace {
 
@@ -38,41 +39,78 @@ __global__ void fill(uint8_t* p, int64_t n) {
   for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll) p[i] = hash_byte(i);
 }
 
-__global__ void count_wrong(const uint8_t* out, int64_t rows, int64_t cols, int element,
+__global__ void count_wrong(const uint8_t* out, const __grid_constant__ Problem p, int64_t count,
                             unsigned long long* wrong) {
-  for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
-    const int64_t col = i / rows, row = i % rows;
-    for (int b = 0; b < element; ++b) {
-      if (out[i * element + b] != hash_byte((row * cols + col) * element + b)) atomicAdd(wrong, 1ull);
+  for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < count; i += gridDim.x * 256ll) {
+    int64_t rest = i, from = 0, to = 0;
+    for (int d = p.rank - 1; d >= 0; --d) {
+      from += rest % p.dims[d].extent * p.dims[d].in_stride;
+      to += rest % p.dims[d].extent * p.dims[d].out_stride;
+      rest /= p.dims[d].extent;
+    }
+    for (int b = 0; b < p.element_bytes; ++b) {
+      if (out[to + b] != hash_byte(from + b)) atomicAdd(wrong, 1ull);
     }
   }
+}
+
+using Run = std::function<cudaError_t()>;
+
+struct Variant {
+  std::string name;
+  Run (*prepare)(const Problem&);  // all that is not to be timed
+};
+
+[[maybe_unused]] Run refused() {
+  return [] { return cudaErrorNotSupported; };
+}
+
+Run run_of(const Plan& plan) {
+  return [plan] {
+    const Place place{reinterpret_cast<const void*>(plan.problem.in_address),
+                      reinterpret_cast<void*>(plan.problem.out_address)};
+    return run(plan, &place, 1, 0, nullptr);
+  };
+}
+
+// What the library launches when `kernel` is forced, with the numbers of tuning_cuda.h that this program has.
+template <Kernel kernel>
+Run run_planned(const Problem& p) {
+  DeviceFacts facts;
+  CHECK(device_facts(0, facts));
+  const Plan plan = plan_cuda_forced(p, facts, kernel);
+  return why_not_cuda(kernel, plan.problem, facts).empty() ? run_of(plan) : refused();
 }
 
 struct Matrix {
   const uint8_t* in;
   uint8_t* out;
   int64_t rows, cols;
+
+  explicit Matrix(const Problem& p)
+      : in(reinterpret_cast<const uint8_t*>(p.in_address)),
+        out(reinterpret_cast<uint8_t*>(p.out_address)),
+        rows(p.dims[1].extent),
+        cols(p.dims[0].extent) {}
 };
 
-struct Variant {
-  int element;
-  std::string name;
-  std::function<cudaError_t(const Matrix&)> run;
-};
+[[maybe_unused]] bool is_transpose(const Problem& p) {
+  return p.rank == 2 && p.dims[0].in_stride == p.element_bytes;
+}
 
 template <class Kernel, class Params>
-cudaError_t launch(Kernel kernel, const Params& params, int64_t grid, int threads, int shared) {
+cudaError_t launch(Kernel kernel, const Params& params, dim3 grid, int threads, int shared) {
   if (shared > 48 * 1024) {
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (status != cudaSuccess) return status;
   }
-  kernel<<<static_cast<unsigned>(grid), threads, shared>>>(params);
+  kernel<<<grid, threads, shared>>>(params);
   return cudaGetLastError();
 }
 
 template <class C>
-cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, int64_t strips, int shared) {
+Run run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, int64_t strips, int shared) {
   TileParams p;
   p.batch.places[0] = {m.in, m.out};
   p.rows = m.rows;
@@ -85,18 +123,23 @@ cudaError_t run_2d(void (*kernel)(TileParams), const Matrix& m, int64_t bands, i
   p.bands = FastDiv(bands);
   p.groups = FastDiv(1);
   p.strips = FastDiv(strips);
-  return launch(kernel, p, bands * strips, C::kThreads, shared);
+  const dim3 grid(static_cast<unsigned>(bands * strips));
+  return [=] { return launch(kernel, p, grid, C::kThreads, shared); };
 }
 
 template <class C>
-cudaError_t run_tile(const Matrix& m) {
+Run run_tile(const Problem& p) {
+  if (!is_transpose(p)) return refused();
+  const Matrix m(p);
   constexpr TileVariant v{C::kElement, C::kInVectors * 16, C::kOutVectors * 16, 0, 0, false};
   return run_2d<C>(tile_kernel<C>, m, ceil_div(m.rows, C::kRows), ceil_div(m.cols, C::kCols),
                    v.shared_bytes());
 }
 
 template <class C>
-cudaError_t run_small(const Matrix& m) {
+Run run_small(const Problem& problem) {
+  if (!is_transpose(problem)) return refused();
+  const Matrix m(problem);
   SmallParams p;
   p.place = {m.in, m.out};
   p.rows = static_cast<uint32_t>(m.rows);
@@ -105,12 +148,13 @@ cudaError_t run_small(const Matrix& m) {
   p.out_pitch = p.rows * C::kElement;
   const dim3 grid(static_cast<unsigned>(ceil_div(m.rows, C::kRows)),
                   static_cast<unsigned>(ceil_div(m.cols, C::kCols)));
-  small_kernel<C><<<grid, C::kThreads>>>(p);
-  return cudaGetLastError();
+  return [=] { return launch(small_kernel<C>, p, grid, C::kThreads, 0); };
 }
 
 template <class C>
-cudaError_t run_unaligned(const Matrix& m) {
+Run run_unaligned(const Problem& p) {
+  if (!is_transpose(p)) return refused();
+  const Matrix m(p);
   return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, C::kVariant),
                    ceil_div(m.cols, C::kCols), C::kVariant.shared_bytes());
 }
@@ -121,6 +165,36 @@ std::vector<Variant> variants() {
   };
 }
 
+std::vector<int64_t> numbers(const std::string& text) {
+  std::vector<int64_t> found;
+  for (const char* at = text.c_str(); *at != 0;) {
+    char* end = nullptr;
+    found.push_back(std::strtoll(at, &end, 10));
+    at = *end == 0 ? end : end + 1;
+  }
+  return found;
+}
+
+// "2x3x5:2,0,1": the extents of a contiguous input, and the input's dim that each dim of the output is.
+Problem problem_of(const std::string& text, int element, const void* in, void* out) {
+  const std::vector<int64_t> extents = numbers(text.substr(0, text.find(':')));
+  const std::vector<int64_t> dims = numbers(text.substr(text.find(':') + 1));
+  Problem p;
+  p.element_bytes = element;
+  p.rank = static_cast<int>(extents.size());
+  p.in_address = reinterpret_cast<uintptr_t>(in);
+  p.out_address = reinterpret_cast<uintptr_t>(out);
+  std::vector<int64_t> in_stride(extents.size());
+  int64_t stride = element;
+  for (int d = p.rank - 1; d >= 0; --d) in_stride[d] = stride, stride *= extents[d];
+  stride = element;
+  for (int d = p.rank - 1; d >= 0; --d) {
+    p.dims[d] = {extents[dims[d]], in_stride[dims[d]], stride};
+    stride *= p.dims[d].extent;
+  }
+  return p;
+}
+
 double median(std::vector<float> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
@@ -128,9 +202,11 @@ double median(std::vector<float> v) {
 
 }  // namespace
 
-// Arguments: repeats, then pairs of rows and cols. Prints "element rows cols ceiling_gbps variant of_copy".
+// Arguments: repeats, bytes of an element, "kernel" or "memcpy" (the copy to compare with), problems. Prints
+// "problem variant of_copy".
 int main(int argc, char** argv) {
-  const int repeats = std::atoi(argv[1]);
+  const int repeats = std::atoi(argv[1]), element = std::atoi(argv[2]);
+  const bool by_kernel = argv[3] == std::string("kernel");
   const int64_t capacity = int64_t{5} << 30, flush_bytes = 256 << 20;
   uint8_t *in, *out, *flush;
   unsigned long long* wrong;
@@ -142,59 +218,56 @@ int main(int argc, char** argv) {
   cudaEvent_t begin, end;
   CHECK(cudaEventCreate(&begin));
   CHECK(cudaEventCreate(&end));
-  const auto all = variants();
   // An idle GPU lowers its clocks: half a second of copies first.
-  for (int i = 0; i < 250; ++i)
-    CHECK(launch(copy_kernel, CopyParams{in, out, capacity}, capacity / 4096 + 1, 256, 0));
-  for (int element : {1, 2, 4, 8, 16}) {
-    for (int a = 2; a + 1 < argc; a += 2) {
-      const Matrix m{in, out, std::atoll(argv[a]), std::atoll(argv[a + 1])};
-      const int64_t bytes = m.rows * m.cols * element;
-      if (bytes > capacity) continue;
-      std::vector<const Variant*> mine;
-      for (const Variant& v : all) {
-        if (v.element != element) continue;
-        CHECK(cudaMemset(out, 0xA5, bytes));
-        CHECK(cudaMemset(wrong, 0, sizeof *wrong));
-        const cudaError_t status = v.run(m);
-        if (status != cudaSuccess) {
-          std::printf("%d %ld %ld 0 %s refused:%s\n", element, m.rows, m.cols, v.name.c_str(),
-                      cudaGetErrorName(status));
-          cudaGetLastError();
-          continue;
-        }
-        count_wrong<<<2048, 256>>>(out, m.rows, m.cols, element, wrong);
-        unsigned long long bad = 0;
-        CHECK(cudaMemcpy(&bad, wrong, sizeof bad, cudaMemcpyDeviceToHost));
-        if (bad > 0) {
-          std::printf("%d %ld %ld 0 %s WRONG:%llu\n", element, m.rows, m.cols, v.name.c_str(), bad);
-        } else {
-          mine.push_back(&v);
-        }
+  for (int i = 0; i < 250; ++i) CHECK(cudaMemcpyAsync(out, in, capacity, cudaMemcpyDeviceToDevice));
+  for (int a = 4; a < argc; ++a) {
+    const Problem problem = problem_of(argv[a], element, in, out);
+    const int64_t count = element_count(problem), bytes = count * element;
+    if (bytes > capacity) {
+      std::fprintf(stderr, "%s of %d bytes: left out, it needs %ld bytes\n", argv[a], element, bytes);
+      continue;
+    }
+    const Problem bare = problem_of(std::to_string(bytes / element) + ":0", element, in, out);
+    std::vector<Run> runs = {by_kernel ? run_planned<Kernel::kCopy>(bare) : Run([=] {
+      return cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice);
+    })};
+    std::vector<std::string> names = {""};
+    for (const Variant& v : variants()) {
+      const Run run = v.prepare(problem);
+      CHECK(cudaMemset(out, 0xA5, bytes));
+      CHECK(cudaMemset(wrong, 0, sizeof *wrong));
+      const cudaError_t status = run();
+      if (status != cudaSuccess) {
+        std::printf("%s %s refused:%s\n", argv[a], v.name.c_str(), cudaGetErrorName(status));
+        cudaGetLastError();
+        continue;
       }
-      if (mine.empty()) continue;
-      std::vector<std::vector<float>> times(mine.size() + 1);
-      const auto time = [&](auto run, std::vector<float>& into) {
+      count_wrong<<<2048, 256>>>(out, problem, count, wrong);
+      unsigned long long bad = 0;
+      CHECK(cudaMemcpy(&bad, wrong, sizeof bad, cudaMemcpyDeviceToHost));
+      if (bad > 0) {
+        std::printf("%s %s WRONG:%llu\n", argv[a], v.name.c_str(), bad);
+      } else {
+        runs.push_back(run);
+        names.push_back(v.name);
+      }
+    }
+    std::vector<std::vector<float>> times(runs.size());
+    for (int r = 0; r < repeats; ++r) {
+      for (size_t v = 0; v < runs.size(); ++v) {
         CHECK(cudaMemsetAsync(flush, 1, flush_bytes));
         CHECK(cudaEventRecord(begin));
-        CHECK(run());
+        CHECK(runs[v]());
         CHECK(cudaEventRecord(end));
         CHECK(cudaEventSynchronize(end));
         float ms;
         CHECK(cudaEventElapsedTime(&ms, begin, end));
-        into.push_back(ms);
-      };
-      for (int r = 0; r < repeats; ++r) {
-        time([&] { return launch(copy_kernel, CopyParams{in, out, bytes}, bytes / 4096 + 1, 256, 0); },
-             times.back());
-        for (size_t v = 0; v < mine.size(); ++v) time([&] { return mine[v]->run(m); }, times[v]);
+        times[v].push_back(ms);
       }
-      const double copy = median(times.back());
-      for (size_t v = 0; v < mine.size(); ++v) {
-        std::printf("%d %ld %ld %.0f %s %.3f\n", element, m.rows, m.cols, 2e-6 * bytes / copy,
-                    mine[v]->name.c_str(), copy / median(times[v]));
-      }
-      std::fflush(stdout);
     }
+    for (size_t v = 1; v < runs.size(); ++v) {
+      std::printf("%s %s %.3f\n", argv[a], names[v].c_str(), median(times[0]) / median(times[v]));
+    }
+    std::fflush(stdout);
   }
 }

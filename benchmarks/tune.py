@@ -1,16 +1,18 @@
-"""Sweeps the compiled parameters of the 2-D CUDA kernels and prints rows ready for csrc/core/tuning_cuda.h.
+"""Sweeps the compiled numbers of the CUDA kernels and prints rows ready for csrc/core/tuning_cuda.h.
 
-    python -m benchmarks.tune [--family tile_small|tile|tile_unaligned] [--element 1 2 4 8 16] [--sizes 8192x8192 ...]
+    python -m benchmarks.tune [--family tile] [--element 1 2 4 8 16] [--problems 8192x8192 401x397x409:1,0,2 ...]
 
-Needs nvcc and a GPU. Each variant is a template instance, so it is compiled first (in parallel, one program an
-element width), then checked byte for byte and timed against the op's own copy kernel with a flushed L2, repeats
-interleaved. A row is: the variant, its fraction of the copy at each size, and their geometric mean, best first.
+Needs nvcc and a GPU. A 2-D kernel's variants are template instances: they are compiled into one program an element
+width. A number that a family has one of is compiled into a program a value. Each variant is checked byte for byte and
+timed against the op's own copy kernel (the copy kernel itself: cudaMemcpyAsync) with a flushed L2, repeats
+interleaved. A row is: the variant, its fraction of the copy on each problem, and their geometric mean, best first.
 """
 
 import argparse
 import itertools
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,9 +20,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZES = {"tile_small": ["64x64", "512x512", "1024x1024", "2048x2048"],
-         "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
-         "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"]}  # fmt: skip
+TUNED = ROOT / "csrc" / "core" / "tuning_cuda.h"
+# Contiguous inputs, and the input's dim that each dim of the output is (a matrix is transposed).
+PROBLEMS = {
+    "copy": ["1048576:0", "67108864:0", "268435456:0"],
+    "rows": ["8x4096x32x128:0,2,1,3", "64x1024x16x64:0,2,1,3", "1000x512x640:1,0,2"],
+    "runs": ["401x397x409:1,0,2", "10007x2x3001:1,0,2", "64x197x12x65:0,2,1,3"],
+    "tile_small": ["64x64", "512x512", "1024x1024", "2048x2048"],
+    "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
+    "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"],
+    "staged": [
+        "4096x64x64:0,2,1",
+        "65536x17x31:0,2,1",
+        "20000000x3",
+        "64x3x224x224:0,2,3,1",
+        "33x17x65x31x63:4,2,0,3,1",
+    ],
+}
 SHARED_MOST = 227 * 1024
 
 
@@ -86,59 +102,105 @@ def unaligned_variants(element: int) -> list[tuple[int | str, ...]]:
 VARIANTS = {"tile_small": small_variants, "tile": tile_variants, "tile_unaligned": unaligned_variants}
 RUNS = {"tile_small": ("SmallConfig", "run_small"), "tile": ("TileConfig", "run_tile"),
         "tile_unaligned": ("UnalignedConfig", "run_unaligned")}  # fmt: skip
+# Families of one number: the kernel that is forced, and the values to try.
+NUMBERS = {
+    "copy": ("kCopy", [128, 256, 512, 1024]),
+    "rows": ("kRows", [256, 512, 1024, 2048, 4096]),
+    "runs": ("kRows", [4096, 8192, 16384, 32768]),
+    "staged": ("kStaged", [10240, 14336, 16384, 20480, 24576, 32768]),
+}
 
 
-def source_line(family: str, element: int, variant: tuple[int | str, ...]) -> str:
+def number_of(family: str, element: int) -> str:
+    """The constant of tuning_cuda.h that is the family's number at an element width."""
+    runs = "kRunsChunkBytesOf2" if element == 2 else "kRunsChunkBytes"
+    return {"copy": "kSimpleThreads", "rows": "kRowsTileVectors", "runs": runs, "staged": "kStagedTileBytes"}[family]
+
+
+def with_number(text: str, name: str, value: int) -> str:
+    """The header with another value of one constant."""
+    changed, count = re.subn(rf"(constexpr int {name} = )\d+;", rf"\g<1>{value};", text)
+    if count != 1:
+        raise ValueError(f"{TUNED.name} must define {name} once, and does {count} times")
+    return changed
+
+
+def variant_line(family: str, element: int, variant: tuple[int | str, ...]) -> str:
     config, run = RUNS[family]
     arguments = ", ".join(map(str, (element, *variant)))
-    name = "{" + arguments.replace(" ", "") + "}"
-    return f'{{{element}, "{name}", &{run}<{config}<{arguments}>>}},'
+    name = "{" + arguments.replace(" ", "") + "},"
+    return f'{{"{name}", &{run}<{config}<{arguments}>>}},'
 
 
-def build(family: str, element: int, folder: Path, arch: str) -> Path:
-    """Compile the sweep of one element width into a program."""
-    variants = VARIANTS[family](element)
-    place = folder / f"{family}{element}"
-    place.mkdir()
-    lines = "\n".join(source_line(family, element, v) for v in variants)
-    (place / "variants.inc").write_text(lines + "\n")
+def sources(family: str, element: int) -> list[dict[str, str]]:
+    """For each program that times an element width: the files it has of its own, by name."""
+    if family in VARIANTS:
+        lines = [variant_line(family, element, variant) for variant in VARIANTS[family](element)]
+        return [{"variants.inc": "\n".join(lines) + "\n"}]
+    kernel, values = NUMBERS[family]
+    name, header = number_of(family, element), TUNED.read_text()
+    return [
+        {
+            "variants.inc": f'{{"{name}={value};", &run_planned<Kernel::{kernel}>}},\n',
+            "core/tuning_cuda.h": with_number(header, name, value),
+        }
+        for value in values
+    ]
+
+
+def build(files: dict[str, str], place: Path, arch: str) -> Path:
+    """Compile one program."""
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
     program = place / "tune"
-    command = ["nvcc", f"-arch={arch}", "-O3", "-std=c++17", f"-I{place}", f"-I{ROOT / 'csrc'}"]
-    command += ["-split-compile=0", str(ROOT / "benchmarks" / "tune.cu"), "-o", str(program)]
+    csrc = ROOT / "csrc"
+    command = ["nvcc", f"-arch={arch}", "-O3", "-std=c++17", f"-I{place}", f"-I{csrc}", "-split-compile=0"]
+    command += [
+        ROOT / "benchmarks" / "tune.cu",
+        csrc / "cuda" / "run.cu",
+        *(csrc / "core").glob("*.cpp"),
+        "-o",
+        program,
+    ]
     subprocess.run(command, check=True)
     return program
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__.split("\n")[0])
-    parser.add_argument("--family", choices=list(SIZES), default="tile")
+    parser.add_argument("--family", choices=list(PROBLEMS), default="tile")
     parser.add_argument("--element", type=int, nargs="*", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--sizes", nargs="*")
+    parser.add_argument("--problems", nargs="*", help="extents of the input, and :dims of the output unless 1,0")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--arch", default="native", help="as nvcc's -arch")
     parser.add_argument("--best", type=int, default=12, help="rows to print for each element width")
     options = parser.parse_args()
-    elements = options.element
-    sizes = options.sizes or SIZES[options.family]
-    numbers = [n for size in sizes for n in size.split("x")]
+    problems = [p if ":" in p else f"{p}:1,0" for p in options.problems or PROBLEMS[options.family]]
+    # What is the same for several element widths is compiled once.
+    wanted = {element: sources(options.family, element) for element in options.element}
+    distinct = list({repr(files): files for each in wanted.values() for files in each}.values())
     with tempfile.TemporaryDirectory() as folder:
+        places = [Path(folder) / str(i) for i in range(len(distinct))]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            programs = list(pool.map(lambda e: build(options.family, e, Path(folder), options.arch), elements))
-        for element, program in zip(elements, programs, strict=True):
-            command = [str(program), str(options.repeats), *numbers]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            programs = list(pool.map(lambda files, place: build(files, place, options.arch), distinct, places))
+        for element, each in wanted.items():
             scores: dict[str, list[float]] = {}
-            for line in output.splitlines():
-                fields = line.split()
-                try:
-                    scores.setdefault(fields[4], []).append(float(fields[5]))
-                except ValueError:
-                    print(line, file=sys.stderr)
-            ranked = sorted(scores.items(), key=lambda item: -(math.prod(item[1]) ** (1 / len(item[1]))))
-            print(f"// {options.family}, {element} bytes; of copy at {', '.join(sizes)}; geometric mean")
+            for files in each:
+                against = "memcpy" if options.family == "copy" else "kernel"
+                command = [programs[distinct.index(files)], str(options.repeats), str(element), against, *problems]
+                output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                for line in output.splitlines():
+                    _, name, value = line.split()
+                    try:
+                        scores.setdefault(name, []).append(float(value))
+                    except ValueError:
+                        print(line, file=sys.stderr)
+            ranked = sorted(scores.items(), key=lambda item: -(math.prod(item[1]) ** (1 / max(1, len(item[1])))))
+            print(f"// {options.family}, {element} bytes; of copy at {', '.join(problems)}; geometric mean")
             for name, values in ranked[: options.best]:
-                mean = math.prod(values) ** (1 / len(values))
-                print(f"{name},  // {' '.join(f'{v:.3f}' for v in values)}  {mean:.3f}")
+                mean = math.prod(values) ** (1 / max(1, len(values)))
+                print(f"{name}  // {' '.join(f'{v:.3f}' for v in values)}  {mean:.3f}")
             sys.stdout.flush()
 
 

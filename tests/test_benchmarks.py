@@ -33,6 +33,7 @@ from benchmarks import (  # noqa: E402
     rows,
     selection,
     terminal,
+    tune,
 )
 from benchmarks.measure import Effort  # noqa: E402
 from benchmarks.providers import PROVIDERS, Provider, Workload, swapped  # noqa: E402
@@ -857,3 +858,17 @@ def test_the_sharded_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         assert [r.status for r in found] == ["ok"] * count
         assert {tuple(r.shape) for r in found} <= {(64, 64), (128, 128)}
         assert all(r.of_all_to_all and r.repeats == 2 and r.threads for r in found)
+
+
+@pytest.mark.parametrize("family", list(tune.PROBLEMS))
+def test_what_a_sweep_compiles(family: str) -> None:
+    """Every kernel's table, or its one number, is among the variants that are tried at some element width."""
+    header = tune.TUNED.read_text()
+    for element in (1, 2, 4, 8, 16):
+        programs = tune.sources(family, element)
+        lines = "".join(files["variants.inc"] for files in programs)
+        assert lines.count("run_") >= 3
+        if family in tune.NUMBERS:
+            assert any(files["core/tuning_cuda.h"] == header for files in programs), "the value that was chosen"
+    with pytest.raises(ValueError, match="must define kNoSuch once, and does 0 times"):
+        tune.with_number(header, "kNoSuch", 1)

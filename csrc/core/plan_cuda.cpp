@@ -18,7 +18,6 @@ namespace {
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
-constexpr int kSimpleThreads = 256;
 
 int last(const Problem& p) { return p.rank - 1; }
 

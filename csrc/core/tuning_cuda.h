@@ -187,14 +187,19 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {8, 4, 256, 6, 4, {0.99, 0.27}, 2},   // .66 (.54) .69 (.60)
 };
 
+// Threads a block of the kernels that move elements straight from load to store.
+inline constexpr int kSimpleThreads = 256;
+
 // Vectors of 16 bytes that a block of the rows kernel moves.
 inline constexpr int kRowsTileVectors = 1024;
 
 // Bytes of the output that a block of the runs kernels fills (2 bytes, 401 x 397 x 409 -> 1,0,2: 16 KB .83, 8
 // KB .77, 4 KB .70; 4 bytes: .92 .94 .81), and how many such chunks a span of it takes, wherever in a line it
 // begins.
+inline constexpr int kRunsChunkBytes = 8192;
+inline constexpr int kRunsChunkBytesOf2 = 16384;
 TX_HOST_DEVICE constexpr int runs_chunk_bytes(int64_t element_bytes) {
-  return element_bytes == 2 ? 16384 : 8192;
+  return element_bytes == 2 ? kRunsChunkBytesOf2 : kRunsChunkBytes;
 }
 constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
   const int bytes = runs_chunk_bytes(element_bytes);

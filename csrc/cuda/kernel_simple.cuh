@@ -7,8 +7,6 @@
 
 namespace tx::cuda {
 
-inline constexpr int kSimpleThreads = 256;
-
 // Bytes [low, high) of the 16 at `from`, cut from the one or two aligned vectors that hold them; others are
 // not read.
 __device__ __forceinline__ uint4 cut_vector(const uint8_t* from, int low, int high) {
