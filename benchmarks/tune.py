@@ -113,7 +113,7 @@ NUMBERS = {
 
 def number_of(family: str, element: int) -> str:
     """The constant of tuning_cuda.h that is the family's number at an element width."""
-    runs = "kRunsChunkBytesOf2" if element == 2 else "kRunsChunkBytes"
+    runs = "kRunsChunkBytesNarrow" if element <= 2 else "kRunsChunkBytes"
     return {"copy": "kSimpleThreads", "rows": "kRowsTileVectors", "runs": runs, "staged": "kStagedTileBytes"}[family]
 
 

@@ -96,8 +96,14 @@ class Shared:
         from torch.distributed._symmetric_memory import _SymmetricMemory
 
         self.group_name, self.nbytes = group.group_name, count * dtype.itemsize
+        # torch fills the memory's signals and the addresses of the ranks on the default stream and may return before
+        # that is done; other streams do not wait for it (https://github.com/pytorch/pytorch/issues/181086). So: the
+        # signals are there before any rank has met this one, and the addresses before any kernel reads them.
+        queued = torch.cuda.default_stream(device)
         self.memory: Tensor | None = _SymmetricMemory.empty_strided_p2p((count,), (1,), dtype, device, group.group_name)
+        queued.synchronize()
         self._handle = _SymmetricMemory.rendezvous(self.memory)
+        queued.synchronize()
         self._timeout_ms = _timeout_ms(group, device)
         self.buffers = [self._handle.get_buffer(rank, (count,), dtype) for rank in range(group.size())]
 

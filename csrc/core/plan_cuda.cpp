@@ -253,6 +253,17 @@ WhyNot fill_copy(Plan& plan) {
   return "";
 }
 
+// A plane of at most `most` vectors: of whole runs, or of a part of one.
+struct RowsTile {
+  int32_t rows, cols;
+  double busy;  // part of the turns that threads take, a vector each, in which there is one
+
+  RowsTile(int64_t run, int64_t across, int64_t most)
+      : rows(static_cast<int32_t>(std::clamp<int64_t>(most / run, 1, across))),
+        cols(static_cast<int32_t>(std::min(run, most))),
+        busy(filled(run, cols) * filled(across, rows) * filled(int64_t{rows} * cols, kSimpleThreads)) {}
+};
+
 WhyNot fill_rows(Plan& plan) {
   const Problem& p = plan.problem;
   if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
@@ -262,10 +273,12 @@ WhyNot fill_rows(Plan& plan) {
   const int64_t run = p.dims[last(p)].extent;
   if (p.element_bytes == kVector) {
     // The plane of a block, in vectors along the run.
-    const int64_t cols = std::min<int64_t>(run, kRowsTileVectors);
-    plan.tile[last(p)] = static_cast<int32_t>(cols);
-    const int64_t fit = std::max<int64_t>(1, kRowsTileVectors / cols);
-    if (p.rank > 1) plan.tile[last(p) - 1] = static_cast<int32_t>(std::min(p.dims[last(p) - 1].extent, fit));
+    const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
+    const RowsTile few(run, across, kRowsTileVectors), many(run, across, kRowsTileVectorsMost);
+    constexpr double kClearly = 0.95;
+    const RowsTile& tile = few.busy < kClearly * many.busy ? many : few;
+    plan.tile[last(p)] = tile.cols;
+    if (p.rank > 1) plan.tile[last(p) - 1] = tile.rows;
     plan.grid = tile_count(p, plan.tile);
     return needs_few_outer_dims(p, 2);
   }

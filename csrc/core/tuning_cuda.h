@@ -190,16 +190,20 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;
 
-// Vectors of 16 bytes that a block of the rows kernel moves.
-inline constexpr int kRowsTileVectors = 1024;
+// Vectors of 16 bytes that a block of the rows kernel moves, and how many where runs fit that less well (one
+// H200, tune.py; 64 x 1024 x 16 x 64 -> 0,2,1,3 in 1 byte .920 (.887), in 16 bytes .992 (.981); but 1000 x
+// 512 x 640 -> 1,0,2 in 8 bytes .940 (.966), 80 x 280 x 2136 -> 1,0,2 in 4 bytes .914 (.946)). With 2048 and
+// 4096 vectors all are .01 to .09 slower.
+inline constexpr int kRowsTileVectors = 512;
+inline constexpr int kRowsTileVectorsMost = 1024;
 
-// Bytes of the output that a block of the runs kernels fills (2 bytes, 401 x 397 x 409 -> 1,0,2: 16 KB .83, 8
-// KB .77, 4 KB .70; 4 bytes: .92 .94 .81), and how many such chunks a span of it takes, wherever in a line it
-// begins.
+// Bytes of the output that a block of the runs kernels fills, by element width (one H200, tune.py; 401 x 397
+// x 409 -> 1,0,2 at 4, 8, 16 and 32 KB: 1 byte .63 .69 .75 .74, 2 bytes .69 .75 .83 .84, 4 bytes .81 .94 .92
+// .76, 8 bytes .90 .95 .95 .94), and how many such chunks a span of it takes, wherever in a line it begins.
 inline constexpr int kRunsChunkBytes = 8192;
-inline constexpr int kRunsChunkBytesOf2 = 16384;
+inline constexpr int kRunsChunkBytesNarrow = 16384;  // of 1 and 2 bytes
 TX_HOST_DEVICE constexpr int runs_chunk_bytes(int64_t element_bytes) {
-  return element_bytes == 2 ? kRunsChunkBytesOf2 : kRunsChunkBytes;
+  return element_bytes <= 2 ? kRunsChunkBytesNarrow : kRunsChunkBytes;
 }
 constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
   const int bytes = runs_chunk_bytes(element_bytes);
@@ -207,7 +211,9 @@ constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
 }
 
 // Staged tiles: bytes of a tile (several blocks share an SM's memory, and small problems need many blocks).
-// Of 14, 16 and 20 KiB, the last is best on 4096 x 64 x 64, 65536 x 17 x 31 and N-d problems of 2 to 8 bytes.
+// One H200, geometric mean of five narrow, batched and N-d problems at 10, 14, 16, 20, 24 and 32 KiB
+// (tune.py): 1 byte .72 .72 .73 .73 .73 .73, 4 bytes .85 .87 .86 .87 .87 .86, 8 bytes .88 .90 .90 .90 .89
+// .89.
 inline constexpr int kStagedTileBytes = 20480;
 inline constexpr int kStagedTileBytesMost = 40960;
 

@@ -202,7 +202,7 @@ RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.in_pitch = across.in_stride;
   r.out_pitch = across.out_stride;
   r.tile_rows = p.rank > 1 ? plan.tile[last(p) - 1] : 1;
-  const int64_t cols = std::min<int64_t>(r.vectors, kRowsTileVectors);
+  const int64_t cols = plan.tile[last(p)];
   r.tile_cols = FastDiv(cols);
   r.strips = FastDiv(ceil_div(r.vectors, cols));
   r.bands = FastDiv(ceil_div(r.rows, r.tile_rows));
