@@ -1,13 +1,20 @@
 // The tuned numbers of the CUDA kernels, beside the measurements that chose them. benchmarks/tune.py prints
 // rows.
 //
-// DRAM bytes of each kernel against the least that the problem allows (one H200, ncu; writes end with some 28
-// MB still in L2, which is what is missing from them):
-//   rows            8 x 4096 x 32 x 128 -> 0,2,1,3, 16 bytes     read 1.000, written .988
-//   tile            16384^2, 1 / 8 / 16 bytes                    read 1.000, written .893 / .987 / .993
-//   tile_unaligned  8191 x 8193, 4 bytes                         read 1.007, written .911
-//                   16383 x 16385, 1 / 8 bytes                   read 1.012 / 1.020, written .915 / .987
-//   staged          20M x 3, 16 bytes                            read 1.000, written .972
+// DRAM bytes of each kernel against the least that the problem allows (one H200, ncu, caches flushed). When a
+// kernel ends, what it wrote last is still in L2: 19 to 28 MB are missing from its writes, whatever they are
+// of.
+//   copy            16384^2, 4 bytes                             read 1.000, written .979
+//   rows            401 x 397 x 409 -> 1,0,2, 16 bytes           read 1.000, written .978
+//   runs            10007 x 2 x 3001 -> 1,0,2, 8 bytes           read 1.002, written .952 (of 480 MB)
+//                   401 x 397 x 409 -> 1,0,2, 2 bytes            read 1.001, written .841 (of 130 MB)
+//   tile_small      4096^2, 8 bytes                              read 1.000, written .810 (of 134 MB)
+//                   2M x 16, 8 bytes                             read 1.000, written .907 (of 256 MB)
+//   tile            16384^2, 1 / 4 / 8 / 16 bytes                read 1.000, written .893 / .976 / .987 /
+//   .993 tile_unaligned  16383 x 16385, 1 / 8 / 16 bytes              read 1.012 / 1.020 / 1.019, written
+//   .915 /
+//                                                                .987 / .994
+//   staged          20M x 3, 16 bytes                            read 1.000, written .975
 //                   33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 16 bytes  read 1.001, written .978
 #pragma once
 

@@ -262,6 +262,57 @@ void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t o
   }
 }
 
+// One side is from half a lane to less than a lane: its two ends of half a lane overlap, and what is of both
+// is moved twice. The other side is at least a lane.
+template <int e>
+struct Halves {
+  static constexpr int kLane = 16 / e, kHalf = 8 / e;  // elements
+  typedef uint64_t Ends __attribute__((vector_size(16)));
+
+  TX_INLINE uint64_t half(const char* p) {
+    uint64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return bytes;
+  }
+
+  // Which element of the `count` lane element `p` is.
+  static int at(int p, int64_t count) { return p < kHalf ? p : p + static_cast<int>(count) - kLane; }
+
+  static bool take(int64_t count) { return kHalf > 1 && count >= kHalf && count < kLane; }
+
+  static void split(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                    int64_t cols) {
+    for (int64_t j0 = 0; j0 < cols; j0 += kLane) {
+      const int64_t j = j0 + kLane > cols ? cols - kLane : j0;
+      Lane::Vec v[kLane];
+      TX_UNROLL for (int q = 0; q < kLane; ++q) {
+        const char* const from = in + (j + q) * in_pitch;
+        v[q] = (Lane::Vec)Ends{half(from), half(from + (rows - kHalf) * e)};
+      }
+      Tile<Lane, e>::transpose_each_lane(v);
+      TX_UNROLL for (int p = 0; p < kLane; ++p) Lane::store(out + at(p, rows) * out_pitch + j * e, v[p]);
+    }
+  }
+
+  static void merge(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                    int64_t cols) {
+    for (int64_t i0 = 0; i0 < rows; i0 += kLane) {
+      const int64_t i = i0 + kLane > rows ? rows - kLane : i0;
+      Lane::Vec v[kLane];
+      TX_UNROLL for (int p = 0; p < kLane; ++p) v[p] = Lane::load(in + i * e + at(p, cols) * in_pitch);
+      Tile<Lane, e>::transpose_each_lane(v);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) {
+        char* const to = out + (i + q) * out_pitch;
+        const Ends ends = (Ends)v[q];
+        for (int h = 0; h < 2; ++h) {
+          const uint64_t bytes = ends[h];
+          std::memcpy(to + h * (cols - kHalf) * e, &bytes, 8);
+        }
+      }
+    }
+  }
+};
+
 // k columns that lie element by element in the input and apart in the output, or the other way round, where k
 // elements are less than a lane: a fixed permutation of k vectors, which takes k - 1 permutations of two for
 // each, or else of each lane's k x 16 bytes, byte by byte.
@@ -459,6 +510,11 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
     if constexpr (I::kShuffles && e < 8) {
       if (transpose_narrow<I, e, streaming, 2, 3, 4, 5, 6, 7, 8>(in, in_pitch, out, out_pitch, rows, cols))
         return;
+    }
+    if constexpr (e < 8) {
+      using Two = Halves<e>;
+      if (Two::take(rows) && cols >= kLane) return Two::split(in, in_pitch, out, out_pitch, rows, cols);
+      if (Two::take(cols) && rows >= kLane) return Two::merge(in, in_pitch, out, out_pitch, rows, cols);
     }
     return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
   }
