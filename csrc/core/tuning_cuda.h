@@ -10,10 +10,10 @@
 //                   401 x 397 x 409 -> 1,0,2, 2 bytes            read 1.001, written .841 (of 130 MB)
 //   tile_small      4096^2, 8 bytes                              read 1.000, written .810 (of 134 MB)
 //                   2M x 16, 8 bytes                             read 1.000, written .907 (of 256 MB)
-//   tile            16384^2, 1 / 4 / 8 / 16 bytes                read 1.000, written .893 / .976 / .987 /
-//   .993 tile_unaligned  16383 x 16385, 1 / 8 / 16 bytes              read 1.012 / 1.020 / 1.019, written
-//   .915 /
-//                                                                .987 / .994
+//   tile            16384^2, 1 / 4 bytes                         read 1.000, written .893 / .976
+//                   16384^2, 8 / 16 bytes                        read 1.000, written .987 / .993
+//   tile_unaligned  16383 x 16385, 1 byte                        read 1.012, written .915
+//                   16383 x 16385, 8 / 16 bytes                  read 1.020 / 1.019, written .987 / .994
 //   staged          20M x 3, 16 bytes                            read 1.000, written .975
 //                   33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 16 bytes  read 1.001, written .978
 #pragma once
