@@ -2,7 +2,7 @@
 #
 #   make test     build, then run the tests          make bench    build, then run the benchmark
 #   make sanitize random problems through the CPU kernels under sanitizers
-#   make ladder   the published kernels, measured    make tune     sweep the CUDA tiles (GPU, nvcc)
+#   make ladder   the published kernels, measured    make tune     sweep the CUDA tables (GPU, nvcc)
 #   make lint     format and lint checks             make format   apply them
 #   make matrix   the tests under the oldest, the pinned and the newest torch, and the pinned one under each of PYTHONS
 #   make package  wheel and sdist, checked, and the wheel used in an environment of its own

@@ -65,21 +65,15 @@ struct Variant {
   return [] { return cudaErrorNotSupported; };
 }
 
-Run run_of(const Plan& plan) {
-  return [plan] {
-    const Place place{reinterpret_cast<const void*>(plan.problem.in_address),
-                      reinterpret_cast<void*>(plan.problem.out_address)};
-    return run(plan, &place, 1, 0, nullptr);
-  };
-}
-
 // What the library launches when `kernel` is forced, with the numbers of tuning_cuda.h that this program has.
 template <Kernel kernel>
 Run run_planned(const Problem& p) {
   DeviceFacts facts;
   CHECK(device_facts(0, facts));
   const Plan plan = plan_cuda_forced(p, facts, kernel);
-  return why_not_cuda(kernel, plan.problem, facts).empty() ? run_of(plan) : refused();
+  if (!why_not_cuda(kernel, plan.problem, facts).empty()) return refused();
+  const Place place{reinterpret_cast<const void*>(p.in_address), reinterpret_cast<void*>(p.out_address)};
+  return [=] { return run(plan, &place, 1, 0, nullptr); };
 }
 
 struct Matrix {
@@ -227,7 +221,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%s of %d bytes: left out, it needs %ld bytes\n", argv[a], element, bytes);
       continue;
     }
-    const Problem bare = problem_of(std::to_string(bytes / element) + ":0", element, in, out);
+    const Problem bare = problem_of(std::to_string(count) + ":0", element, in, out);
     std::vector<Run> runs = {by_kernel ? run_planned<Kernel::kCopy>(bare) : Run([=] {
       return cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice);
     })};

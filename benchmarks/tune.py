@@ -10,9 +10,9 @@ interleaved. A row is: the variant, its fraction of the copy on each problem, an
 
 import argparse
 import itertools
-import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -102,19 +102,25 @@ def unaligned_variants(element: int) -> list[tuple[int | str, ...]]:
 VARIANTS = {"tile_small": small_variants, "tile": tile_variants, "tile_unaligned": unaligned_variants}
 RUNS = {"tile_small": ("SmallConfig", "run_small"), "tile": ("TileConfig", "run_tile"),
         "tile_unaligned": ("UnalignedConfig", "run_unaligned")}  # fmt: skip
-# Families of one number: the kernel that is forced, and the values to try.
+# Families of one number: the kernel that is forced, the number's name in tuning_cuda.h, and the values to try.
 NUMBERS = {
-    "copy": ("kCopy", [128, 256, 512, 1024]),
-    "rows": ("kRows", [256, 512, 1024, 2048, 4096]),
-    "runs": ("kRows", [4096, 8192, 16384, 32768]),
-    "staged": ("kStaged", [10240, 14336, 16384, 20480, 24576, 32768]),
+    "copy": ("kCopy", "kSimpleThreads", [128, 256, 512, 1024]),
+    "rows": ("kRows", "kRowsTileVectors", [256, 512, 1024, 2048, 4096]),
+    "runs": ("kRows", "kRunsChunkBytes", [4096, 8192, 16384, 32768]),
+    "staged": ("kStaged", "kStagedTileBytes", [10240, 14336, 16384, 20480, 24576, 32768]),
 }
 
 
-def number_of(family: str, element: int) -> str:
-    """The constant of tuning_cuda.h that is the family's number at an element width."""
-    runs = "kRunsChunkBytesNarrow" if element <= 2 else "kRunsChunkBytes"
-    return {"copy": "kSimpleThreads", "rows": "kRowsTileVectors", "runs": runs, "staged": "kStagedTileBytes"}[family]
+def problem(text: str) -> str:
+    """A problem as tune.cu takes it. Extents alone are a matrix to transpose."""
+    extents, _, dims = (text if ":" in text else f"{text}:1,0").partition(":")
+    rank = extents.count("x") + 1
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", extents) or sorted(dims.split(",")) != sorted(map(str, range(rank))):
+        raise argparse.ArgumentTypeError(
+            f"a problem is the input's extents and a permutation of its dims, but got {text!r}. Write 2x3x5:2,0,1, or "
+            "8192x8192 for a matrix that is transposed"
+        )
+    return f"{extents}:{dims}"
 
 
 def with_number(text: str, name: str, value: int) -> str:
@@ -137,8 +143,10 @@ def sources(family: str, element: int) -> list[dict[str, str]]:
     if family in VARIANTS:
         lines = [variant_line(family, element, variant) for variant in VARIANTS[family](element)]
         return [{"variants.inc": "\n".join(lines) + "\n"}]
-    kernel, values = NUMBERS[family]
-    name, header = number_of(family, element), TUNED.read_text()
+    kernel, name, values = NUMBERS[family]
+    if family == "runs" and element <= 2:
+        name += "Narrow"
+    header = TUNED.read_text()
     return [
         {
             "variants.inc": f'{{"{name}={value};", &run_planned<Kernel::{kernel}>}},\n',
@@ -171,12 +179,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__.split("\n")[0])
     parser.add_argument("--family", choices=list(PROBLEMS), default="tile")
     parser.add_argument("--element", type=int, nargs="*", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--problems", nargs="*", help="extents of the input, and :dims of the output unless 1,0")
+    parser.add_argument(
+        "--problems", nargs="*", type=problem, help="input's extents, and :dims of the output unless 1,0"
+    )
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--arch", default="native", help="as nvcc's -arch")
     parser.add_argument("--best", type=int, default=12, help="rows to print for each element width")
     options = parser.parse_args()
-    problems = [p if ":" in p else f"{p}:1,0" for p in options.problems or PROBLEMS[options.family]]
+    problems = options.problems or [problem(text) for text in PROBLEMS[options.family]]
     # What is the same for several element widths is compiled once.
     wanted = {element: sources(options.family, element) for element in options.element}
     distinct = list({repr(files): files for each in wanted.values() for files in each}.values())
@@ -193,14 +203,15 @@ def main() -> None:
                 for line in output.splitlines():
                     _, name, value = line.split()
                     try:
-                        scores.setdefault(name, []).append(float(value))
-                    except ValueError:
+                        of_copy = float(value)
+                    except ValueError:  # refused, or wrong: no row for what has no figure
                         print(line, file=sys.stderr)
-            ranked = sorted(scores.items(), key=lambda item: -(math.prod(item[1]) ** (1 / max(1, len(item[1])))))
+                    else:
+                        scores.setdefault(name, []).append(of_copy)
+            ranked = sorted(scores.items(), key=lambda item: -statistics.geometric_mean(item[1]))
             print(f"// {options.family}, {element} bytes; of copy at {', '.join(problems)}; geometric mean")
             for name, values in ranked[: options.best]:
-                mean = math.prod(values) ** (1 / max(1, len(values)))
-                print(f"{name}  // {' '.join(f'{v:.3f}' for v in values)}  {mean:.3f}")
+                print(f"{name}  // {' '.join(f'{v:.3f}' for v in values)}  {statistics.geometric_mean(values):.3f}")
             sys.stdout.flush()
 
 

@@ -862,7 +862,7 @@ def test_the_sharded_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.parametrize("family", list(tune.PROBLEMS))
 def test_what_a_sweep_compiles(family: str) -> None:
-    """Every kernel's table, or its one number, is among the variants that are tried at some element width."""
+    """Several variants at every element width; of a number that a family has one of, the chosen value among them."""
     header = tune.TUNED.read_text()
     for element in (1, 2, 4, 8, 16):
         programs = tune.sources(family, element)
@@ -872,3 +872,28 @@ def test_what_a_sweep_compiles(family: str) -> None:
             assert any(files["core/tuning_cuda.h"] == header for files in programs), "the value that was chosen"
     with pytest.raises(ValueError, match="must define kNoSuch once, and does 0 times"):
         tune.with_number(header, "kNoSuch", 1)
+
+
+def test_a_sweep_ranks_what_has_figures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variant that is refused or wrong has no row; problems that are none are refused before anything is compiled."""
+    program = tmp_path / "tune"
+    lines = [
+        "8x8:1,0 {1}, 0.800",
+        "8x8:1,0 {2}, refused:cudaErrorNotSupported",
+        "8x8:1,0 {3}, 0.900",
+        "8x8:1,0 {4}, WRONG:7",
+    ]
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    program.chmod(0o755)
+    monkeypatch.setattr(tune, "build", lambda files, place, arch: program)
+    monkeypatch.setattr(sys, "argv", ["tune", "--element", "4", "--problems", "8x8"])
+    tune.main()
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1:] == ["{3},  // 0.900  0.900", "{1},  // 0.800  0.800"]
+    assert said.err.splitlines() == [lines[1], lines[3]]
+    monkeypatch.setattr(sys, "argv", ["tune", "--problems", "8x8:0,0"])
+    with pytest.raises(SystemExit):
+        tune.main()
+    assert "a permutation of its dims, but got '8x8:0,0'. Write" in capsys.readouterr().err
