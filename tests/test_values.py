@@ -435,6 +435,12 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((3, 300), (1, 0)),
     ((1000, 16), (1, 0)),
     ((16, 1000), (1, 0)),
+    ((2, 5000), (1, 0)),
+    ((708, 5), (1, 0)),
+    ((33, 1100), (1, 0)),
+    ((2, 1032, 8), (0, 2, 1)),
+    ((3, 12, 516), (0, 2, 1)),
+    ((63, 260), (1, 0)),
     ((100, 200), (0, 1)),
     ((1, 5000), (1, 0)),
     ((5000,), (0,)),
@@ -459,7 +465,7 @@ def forced_kernels() -> list[tuple[str, str]]:
 
 
 def test_kernel_lists() -> None:
-    known = {"none", "copy", "rows", "tile_small", "tile", "tile_unaligned", "staged", "strided"}
+    known = {"none", "copy", "rows", "tile_small", "narrow", "tile", "tile_unaligned", "staged", "strided"}
     for backend in tx.build_info()["backends"]:
         names = _C.kernels(backend)
         assert len(names) == len(set(names)) and set(names) <= known
@@ -499,7 +505,7 @@ def test_every_kernel(backend: str, kernel: str, seed: int, request: pytest.Fixt
         assert refused == 0, "the any-stride kernel is always legal"
     else:
         assert refused > 0, f"{kernel} accepts everything: then its rule is not checked"
-        assert sum(n > 0 for n in per_width.values()) >= 4, per_width
+        assert sum(n > 0 for n in per_width.values()) >= (2 if kernel == "narrow" else 4), per_width
 
 
 def test_forcing_an_unknown_kernel(device: str) -> None:

@@ -9,8 +9,9 @@
 namespace tx {
 namespace {
 
-constexpr Kernel kAllKernels[] = {Kernel::kNone, Kernel::kCopy,          Kernel::kRows,   Kernel::kTileSmall,
-                                  Kernel::kTile, Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kAllKernels[] = {Kernel::kNone,          Kernel::kCopy,   Kernel::kRows,
+                                  Kernel::kTileSmall,     Kernel::kTile,   Kernel::kNarrow,
+                                  Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
 
@@ -41,6 +42,8 @@ const char* name(Kernel kernel) {
       return "tile_small";
     case Kernel::kTile:
       return "tile";
+    case Kernel::kNarrow:
+      return "narrow";
     case Kernel::kTileUnaligned:
       return "tile_unaligned";
     case Kernel::kStaged:

@@ -330,6 +330,39 @@ WhyNot fill_small(Plan& plan, Choices& choices) {
   return "";
 }
 
+WhyNot fill_narrow(Plan& plan) {
+  const Problem& p = plan.problem;
+  const WhyNot why_not = needs_two_dense_dims(p);
+  if (!why_not.empty()) return why_not;
+  const NarrowMatrix n = narrow_matrix(p);
+  if (p.element_bytes >= kNarrowWord) return "it is for elements of 1 and 2 bytes";
+  if (n.rows > kNarrowMostRows) {
+    return "it needs " + std::to_string(kNarrowMostRows) + " rows or columns at most, got " +
+           std::to_string(n.rows);
+  }
+  const Dim& row = p.dims[n.row_dim()];
+  const Dim& col = p.dims[n.col_dim()];
+  if ((n.merges ? col.out_stride : col.in_stride) != n.rows * p.element_bytes) {
+    return "it needs short rows that follow one another without a gap";
+  }
+  const int64_t pitch = n.merges ? row.in_stride : row.out_stride;
+  uint64_t bits = p.in_address | p.out_address | static_cast<uint64_t>(pitch | n.cols * p.element_bytes);
+  for (int d = 0; d < p.rank; ++d) {
+    if (!n.matrix.has(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride | p.dims[d].out_stride);
+  }
+  if (bits % kNarrowWord != 0) {
+    return "it needs addresses, long rows and the strides outside the matrix to be multiples of 4 bytes";
+  }
+  const int words = narrow_tile_words(n.rows);
+  plan.tile[n.row_dim()] = static_cast<int32_t>(n.rows);
+  plan.tile[n.col_dim()] = static_cast<int32_t>(words * kNarrowWord / p.element_bytes);
+  plan.block = kNarrowThreads;
+  // Rows are gathered a batch at a time, from behind the tile too.
+  plan.shared_bytes = static_cast<int>(n.rows) * kNarrowWord * words + kNarrowBatch * 2;
+  plan.grid = tile_count(p, plan.tile);
+  return needs_few_outer_dims(p, 2);
+}
+
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
@@ -420,6 +453,8 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
         return fill_rows(plan);
       case Kernel::kTileSmall:
         return fill_small(plan, choices);
+      case Kernel::kNarrow:
+        return fill_narrow(plan);
       case Kernel::kTile:
         return fill_tile(plan, facts, choices);
       case Kernel::kTileUnaligned:
@@ -479,6 +514,16 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (kSmallVariants[choices.small().variant].most_bytes > 0) return time <= kSmall;
       return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
     }
+    case Kernel::kNarrow: {
+      const NarrowMatrix n = narrow_matrix(p);
+      // H200, fraction of a copy (staged). Words that meet in a bank: 16 x 2M, 1 byte, .79 (.88); pairs: 2 x
+      // 30M, 1 byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 3 x 384 .94 (.90), 5 x 128
+      // .81 (.91), 5 x 256 .94 (.89), 12 x 64 .87 (.93), 12 x 128 .99 (.87).
+      if (n.rows % 16 == 0 || (n.rows == 2 && n.merges && p.element_bytes == 1)) return false;
+      constexpr int64_t kLeastRowBytes = 256, kLeastBytes = 2048;
+      const int64_t row_bytes = n.cols * p.element_bytes;
+      return n.rows > 1 && row_bytes >= kLeastRowBytes && n.rows * row_bytes >= kLeastBytes;
+    }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
       const double time = choices.tile().time;
@@ -503,8 +548,8 @@ Plan start(const Problem& problem) {
 }
 
 // In order of preference. Strided can run anything.
-constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,   Kernel::kTileSmall, Kernel::kTile,
-                               Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kKernels[] = {Kernel::kCopy, Kernel::kRows,          Kernel::kTileSmall, Kernel::kNarrow,
+                               Kernel::kTile, Kernel::kTileUnaligned, Kernel::kStaged,    Kernel::kStrided};
 
 }  // namespace
 
@@ -535,6 +580,15 @@ TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims, int step) {
   m.cols = take(col_dims, &Dim::in_stride, step * p.element_bytes, m.col_dims, m.col_dim_count);
   if (m.rows == 0 || m.cols == 0) m.rows = m.cols = 0;
   return m;
+}
+
+NarrowMatrix narrow_matrix(const Problem& p) {
+  NarrowMatrix n;
+  n.matrix = tile_matrix(p, 1, 1);
+  n.merges = n.matrix.rows <= n.matrix.cols;
+  n.rows = std::min(n.matrix.rows, n.matrix.cols);
+  n.cols = std::max(n.matrix.rows, n.matrix.cols);
+  return n;
 }
 
 std::string why_not_cuda(Kernel kernel, const Problem& normalised, const DeviceFacts& facts) {

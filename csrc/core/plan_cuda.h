@@ -30,6 +30,18 @@ struct TileMatrix {
 };
 TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims, int step = 1);
 
+// A matrix of few rows or few columns: `rows` long rows of `cols` elements lie apart in one memory; in the
+// other their columns follow one another.
+struct NarrowMatrix {
+  TileMatrix matrix;
+  bool merges = false;  // the long rows are the input's
+  int64_t rows = 0, cols = 0;
+
+  int row_dim() const { return merges ? matrix.row_dims[0] : matrix.col_dims[0]; }
+  int col_dim() const { return merges ? matrix.col_dims[0] : matrix.row_dims[0]; }
+};
+NarrowMatrix narrow_matrix(const Problem& problem);
+
 // `alone`: a launch has this problem only. Else its blocks take turns with those of others, which is not for
 // every kernel.
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone = true);

@@ -14,6 +14,8 @@
 //                   16384^2, 8 / 16 bytes                        read 1.000, written .987 / .993
 //   tile_unaligned  16383 x 16385, 1 byte                        read 1.012, written .915
 //                   16383 x 16385, 8 / 16 bytes                  read 1.020 / 1.019, written .987 / .994
+//   narrow          12 x 5M, 1 byte                              read 1.000, written .575 (of 60 MB)
+//                   33 x 2M, 2 bytes                             read 1.000, written .796 (of 132 MB)
 //   staged          20M x 3, 16 bytes                            read 1.000, written .975
 //                   33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 16 bytes  read 1.001, written .978
 #pragma once
@@ -193,6 +195,23 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {4, 4, 256, 9, 4, {0.96, 0.33}, 2},   // .64 (.49) .69 (.54)
     {8, 4, 256, 6, 4, {0.99, 0.27}, 2},   // .66 (.54) .69 (.60)
 };
+
+// The narrow kernel: bytes that its lanes move, threads a block, words of a tile where its rows allow, and
+// rows at most. One H200, geometric mean of six problems with tiles of 768, 1024, 1536, 2048 and 3072 words
+// (tune.py): 1 byte .94 .94 .92 .90 .84, 2 bytes .95 .95 .92 .91 .89.
+inline constexpr int kNarrowWord = 4;
+inline constexpr int kNarrowThreads = 128;
+inline constexpr int kNarrowTileWords = 1024;
+inline constexpr int kNarrowMostRows = 64;
+// Words that a thread has in flight, and how many of them are of one row.
+inline constexpr int kNarrowBatch = 8;
+constexpr int narrow_words_at_once(int64_t rows) { return rows <= kNarrowBatch / 2 ? 2 : 1; }
+// Words of each row in a tile: every thread has as many.
+constexpr int narrow_tile_words(int64_t rows) {
+  const int step = kNarrowThreads * narrow_words_at_once(rows);
+  const int steps = kNarrowTileWords / step / static_cast<int>(rows);
+  return step * (steps > 1 ? steps : 1);
+}
 
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;

@@ -109,6 +109,13 @@ __device__ __forceinline__ void store_global(uint8_t* p, uint32_t v) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+// A load from what the compiler cannot see is global memory.
+__device__ __forceinline__ uint32_t load_global(const uint8_t* p) {
+  uint32_t v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
 // Shared memory by 32-bit address: the compiler would add up base and offset of a pointer in every access.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -158,6 +165,8 @@ __device__ __forceinline__ void store_shared(uint32_t to, Word<kBytes> v) {
 
 // Computes `v` here, once: the compiler would rather compute it again in every branch that uses it.
 __device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
+__device__ __forceinline__ void pin(uint8_t*& p) { asm volatile("" : "+l"(p)); }
+__device__ __forceinline__ void pin(const uint8_t*& p) { asm volatile("" : "+l"(p)); }
 
 // Transposes a square block of 2- or 1-byte elements, one row a word.
 __device__ __forceinline__ void transpose_words(uint32_t (&w)[2]) {

@@ -173,6 +173,21 @@ struct SmallParams {
   OuterDimsOf<kMaxSmallOuterDims> outer;
 };
 
+// A narrow matrix: `rows` rows of `words` words, `pitch` bytes apart in one memory; in the other, columns of
+// `rows` elements follow one another.
+struct NarrowParams {
+  const uint8_t* in;
+  uint8_t* out;
+  uint32_t rows;
+  uint32_t tile_words;  // of a row
+  int64_t words;        // of a row
+  int64_t pitch;
+  uint32_t log_spread;  // of words whose columns begin in different banks of shared memory
+  bool wide;            // columns are at multiples of 16 bytes
+  FastDiv tiles;
+  OuterDims outer;
+};
+
 // `rows` runs of `vectors` 16-byte vectors each.
 struct RowsParams {
   const uint8_t* in;

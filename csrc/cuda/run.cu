@@ -7,6 +7,7 @@
 
 #include "core/plan_cuda.h"
 #include "core/tuning_cuda.h"
+#include "cuda/kernel_narrow.cuh"
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_staged.cuh"
 #include "cuda/kernel_tile.cuh"
@@ -190,6 +191,36 @@ cudaError_t run_variant(const Launch& l, const Params& params) {
   return run_variant<Kernels>(l, params, std::make_index_sequence<Kernels::kCount>());
 }
 
+NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  const int64_t per_word = kNarrowWord / p.element_bytes;
+  NarrowParams n;
+  n.in = in;
+  n.out = out;
+  n.rows = static_cast<uint32_t>(m.rows);
+  n.tile_words = static_cast<uint32_t>(plan.tile[m.col_dim()] / per_word);
+  n.words = m.cols / per_word;
+  n.pitch = m.merges ? p.dims[m.row_dim()].in_stride : p.dims[m.row_dim()].out_stride;
+  constexpr int kLogBanks = 5;
+  n.log_spread = kLogBanks;
+  for (uint32_t r = n.rows; r % 2 == 0 && n.log_spread > 0; r /= 2) --n.log_spread;
+  uint64_t bits = reinterpret_cast<uint64_t>(m.merges ? out : in);
+  for (int d = 0; d < p.rank; ++d) {
+    if (m.matrix.has(d)) continue;
+    bits |= static_cast<uint64_t>(m.merges ? p.dims[d].out_stride : p.dims[d].in_stride);
+  }
+  n.wide = bits % kVector == 0;
+  n.tiles = FastDiv(ceil_div(n.words, int64_t{n.tile_words}));
+  n.outer = outer_dims(p, [&](int d) { return m.matrix.has(d); });
+  return n;
+}
+
+template <int E, int kWords>
+cudaError_t run_narrow(const Launch& l, bool merges, const NarrowParams& n) {
+  return merges ? launch<narrow_kernel<E, true, kWords>>(l, n)
+                : launch<narrow_kernel<E, false, kWords>>(l, n);
+}
+
 RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
   const Dim& run = p.dims[last(p)];
@@ -371,6 +402,14 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
       } else {
         return launch<runs_kernel<E>>(l, runs_params(l.plan, in, out));
       }
+    case Kernel::kNarrow:
+      if constexpr (E < kNarrowWord) {
+        const NarrowMatrix m = narrow_matrix(l.plan.problem);
+        const NarrowParams n = narrow_params(l.plan, m, in, out);
+        return narrow_words_at_once(m.rows) == 2 ? run_narrow<E, 2>(l, m.merges, n)
+                                                 : run_narrow<E, 1>(l, m.merges, n);
+      }
+      return cudaErrorInvalidValue;
     case Kernel::kStaged:
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {

@@ -1,0 +1,168 @@
+// Narrow matrices of 1- and 2-byte elements: a few long rows that lie apart in one memory and, in the other,
+// their columns one behind the other. A block takes a piece of every row.
+//
+//   merge     long rows in, columns out
+//   split     columns in, long rows out
+//   rows      move as words of 4 bytes, lanes side by side: the elements of a word are those of 2 or 4
+//   columns.
+//             They go to or come from their columns in shared memory one by one: a thread keeps the columns'
+//             addresses and counts rows in constants
+//   columns   are one run in global memory and the same in shared memory: vectors of 16 bytes
+//   banks     words lie as far apart as they have rows. Where rows are even, lanes whose words meet in a bank
+//             start from different elements: with 4 to a word, 12 rows meet in no bank and 8 in pairs
+//
+// Bound by DRAM (H200, 12 rows of 5M bytes: 48 % of issue slots, 48 % of the shared memory's). The pins hold
+// the compiler to that: without them it computes addresses again for every word, 4 times the instructions.
+#pragma once
+
+#include "core/tuning_cuda.h"
+#include "cuda/access.cuh"
+#include "cuda/params.h"
+
+namespace tx::cuda {
+
+// Columns [begin, end) of a tile, in bytes, by vectors of kBytes.
+template <int kBytes>
+__device__ __forceinline__ void load_columns(const uint8_t* in, uint32_t shared, uint32_t begin,
+                                             uint32_t end) {
+  constexpr uint32_t kStep = kNarrowThreads * kBytes, kBatch = 4;
+  for (uint32_t i = begin + threadIdx.x * kBytes; i < end; i += kBatch * kStep) {
+    Word<kBytes> v[kBatch];
+#pragma unroll
+    for (uint32_t b = 0; b < kBatch;
+         ++b) {  // the last one again for those behind it: no branch parts the loads
+      v[b] = *reinterpret_cast<const Word<kBytes>*>(in + min(i + b * kStep, end - kBytes));
+    }
+#pragma unroll
+    for (uint32_t b = 0; b < kBatch; ++b) {
+      if (i + b * kStep < end) store_shared<kBytes>(shared + i + b * kStep, v[b]);
+    }
+  }
+}
+
+template <int kBytes>
+__device__ __forceinline__ void store_columns(uint8_t* out, uint32_t shared, uint32_t begin, uint32_t end) {
+#pragma unroll 4
+  for (uint32_t i = begin + threadIdx.x * kBytes; i < end; i += kNarrowThreads * kBytes) {
+    store_past_l1(out + i, load_shared<kBytes>(shared + i));
+  }
+}
+
+// kWords: of one row, that a thread has in flight.
+template <int E, bool kMerge, int kWords>
+__global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_constant__ NarrowParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  constexpr int kPerWord = kNarrowWord / E, kRows = kNarrowBatch / kWords;
+  constexpr uint32_t kNextWord = kNarrowThreads * kNarrowWord;  // of a thread in a row, bytes
+  const uint32_t shared = shared_address(memory);
+  const QuotRem tile = p.tiles.divmod(blockIdx.x);
+  const uint8_t* in = p.in;
+  uint8_t* out = p.out;
+  p.outer.advance(tile.quot, in, out);
+  const int64_t first = int64_t{tile.rem} * p.tile_words;
+  in += first * kNarrowWord * (kMerge ? 1 : p.rows);
+  out += first * kNarrowWord * (kMerge ? p.rows : 1);
+  auto words = static_cast<uint32_t>(min(p.words - first, int64_t{p.tile_words}));
+  const uint32_t bytes = words * p.rows * kNarrowWord, wide = p.wide ? bytes / 16 * 16 : 0;
+
+  // Where a thread's elements begin in shared memory, from element `turn` of a word on.
+  const uint32_t column_bytes = p.rows * E;
+  uint32_t turn = (threadIdx.x >> p.log_spread) % kPerWord;
+  uint32_t begin[kWords][kPerWord];
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+#pragma unroll
+    for (int e = 0; e < kPerWord; ++e) {
+      const uint32_t word = threadIdx.x + w * kNarrowThreads;
+      begin[w][e] = shared + (word * kPerWord + (e + turn) % kPerWord) * column_bytes;
+    }
+  }
+  turn *= E * 8;  // bits of a word
+  pin(in);
+  pin(out);
+  pin(words);
+  pin(turn);
+
+  wait_for_inputs();
+  if constexpr (!kMerge) {
+    load_columns<16>(in, shared, 0, wide);
+    load_columns<kNarrowWord>(in, shared, wide, bytes);
+    __syncthreads();
+  }
+  for (uint32_t word = threadIdx.x; word < words; word += kNarrowThreads * kWords) {
+    const uint8_t* from = in + word * kNarrowWord;
+    uint8_t* to = out + word * kNarrowWord;
+    uint32_t at[kWords][kPerWord];
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+#pragma unroll
+      for (int e = 0; e < kPerWord; ++e) {
+        at[w][e] = begin[w][e];
+        begin[w][e] += kNarrowThreads * kWords * kPerWord * column_bytes;
+      }
+    }
+    for (uint32_t row = 0; row < p.rows; row += kRows) {
+      const auto there = [&](int w, int r) {
+        return row + r < p.rows && (w == 0 || word + w * kNarrowThreads < words);
+      };
+      uint32_t v[kWords][kRows];
+      if constexpr (kMerge) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) {
+            if (there(w, r)) v[w][r] = load_global(from + w * kNextWord);
+          }
+          from += p.pitch;
+          pin(from);
+        }
+      }
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          if constexpr (kMerge) {
+            if (!there(w, r)) continue;
+            const uint32_t turned = __funnelshift_r(v[w][r], v[w][r], turn);
+#pragma unroll
+            for (int e = 0; e < kPerWord; ++e) {
+              store_shared<E>(at[w][e] + r * E, static_cast<Word<E>>(turned >> (8 * E * e)));
+            }
+          } else {  // of what is not there too: shared memory has room for it, and no branch parts the loads
+            uint32_t element[kPerWord];
+#pragma unroll
+            for (int e = 0; e < kPerWord; ++e) element[e] = load_shared<E>(at[w][e] + r * E);
+            const uint32_t turned = pack_word(element);
+            v[w][r] = __funnelshift_l(turned, turned, turn);
+          }
+        }
+      }
+      if constexpr (!kMerge) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) {
+            if (there(w, r)) store_past_l1(to + w * kNextWord, v[w][r]);
+          }
+          to += p.pitch;
+          pin(to);
+        }
+      }
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+#pragma unroll
+        for (int e = 0; e < kPerWord; ++e) {
+          at[w][e] += kRows * E;
+          pin(at[w][e]);
+        }
+      }
+    }
+  }
+  if constexpr (kMerge) {
+    __syncthreads();
+    store_columns<16>(out, shared, 0, wide);
+    store_columns<kNarrowWord>(out, shared, wide, bytes);
+  }
+}
+
+}  // namespace tx::cuda
