@@ -51,12 +51,16 @@ struct TileShape {
   int64_t cols;
 };
 
-// By log2 of the element's bytes. Measured on Zen 5 at 512^2, 2048^2 and 8192^2, within twice the best of a
-// sweep over powers of two. A direct tile is one vector high where it can be: its output rows then meet in
-// the same cache sets least often. A staged tile has 256 to 512 bytes on each side; of bytes, long pieces of
-// the input count more than long rows of the output. A tile in blocks is as high as the streamed block, and
-// long, because its first block is read and its last written with nothing beside (1024^2 to 4096^2).
-constexpr TileShape kTileShape[] = {{128, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
+// By log2 of the element's bytes. Measured on Zen 5. A direct tile is one vector high where it can be: its
+// output rows then meet in the same cache sets least often. Beyond the L2 cache two vectors are better (700 x
+// 900, 4 bytes .49 of a copy for .46, 8 bytes .63 for .56; 64 x 128 x 128, 4 bytes .58 for .52), but where
+// rows crowd (1023 x 1025, 4 bytes .17 for .25, 2 bytes with half the height .29 for .21). A staged tile has
+// 256 to 512 bytes on each side; of bytes, long pieces of the input count more than long rows of the output.
+// A tile in blocks is as high as the streamed block, and long, because its first block is read and its last
+// written with nothing beside (1024^2 to 4096^2).
+constexpr TileShape kTileShape[] = {{64, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
+constexpr TileShape kFarShape[] = {{64, 256}, {64, 128}, {32, 128}, {16, 64}, {8, 64}};
+constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
 constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
@@ -95,13 +99,14 @@ bool beyond_caches(const Problem& p, const CpuFacts& facts) {
 
 // Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
 // and two of 8, that a tile's lines wait for each other. Whole vectors of 16 bytes never won by heeding it.
-// From so many bytes on, hardly in the L2 cache any more (Zen 5, 512^2 to 3072^2).
 constexpr int64_t kConflictingPitch[] = {1024, 1024, 1024, 2048};
-constexpr int64_t kConflictingBytes = 1 << 20;
+
+// From so many bytes on, a problem is hardly in the L2 cache any more (Zen 5, 512^2 to 3072^2).
+constexpr int64_t kBeyondL2Bytes = 1 << 20;
 
 bool rows_conflict(const Problem& p, int row) {
   const int64_t e = p.element_bytes;
-  if (e > 8 || element_count(p) * e < kConflictingBytes) return false;
+  if (e > 8 || element_count(p) * e < kBeyondL2Bytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
   const int64_t pitch = kConflictingPitch[log2_bytes(e)];
@@ -169,6 +174,25 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   return bits % kLine == 0;
 }
 
+// Whether a quarter of a tile's output rows, and too many for the ways that it has, have their lines in one
+// set of the L1 cache: pitches next to multiples of a way, of its halves and of its thirds.
+bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
+  constexpr int64_t kSets = 64, kMany = 8;  // a way has 4 KiB
+  int64_t lines[kSets] = {}, most = 0;
+  int64_t before = -1;
+  for (int64_t r = 0; r < std::min(tile_rows, p.dims[row].extent); ++r) {
+    const int64_t line = r * p.dims[row].out_stride / kLine;
+    if (line != before) most = std::max(most, ++lines[line % kSets]);
+    before = line;
+  }
+  return most >= std::max(kMany, tile_rows / 4);
+}
+
+const TileShape* direct_shape(const Problem& p, int row) {
+  if (element_count(p) * p.element_bytes < kBeyondL2Bytes) return kTileShape;
+  return rows_crowd(p, row, kFarShape[log2_bytes(p.element_bytes)].rows) ? kCrowdedShape : kFarShape;
+}
+
 TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t element_bytes) {
   const auto whole_lines = [&](int64_t other) {
     const int64_t line = kLine / element_bytes;
@@ -195,7 +219,9 @@ void set_tile(Plan& plan) {
     shape = {std::clamp<int64_t>(kRowsTileBytes / (cols * p.element_bytes), 1, rows), cols};
   if (plan.kernel == Kernel::kTile) {
     const bool streaming = plan.stores == Stores::kStreaming;
-    const TileShape* wanted = plan.in_blocks ? kBlocksShape : streaming ? kStreamedShape : kTileShape;
+    const TileShape* wanted = plan.in_blocks ? kBlocksShape
+                              : streaming    ? kStreamedShape
+                                             : direct_shape(p, row);
     shape = (streaming ? streamed_shape : fit)(wanted[width], rows, cols, p.element_bytes);
   }
   if (plan.kernel == Kernel::kStaged) shape = fit(kStagedShape[width], rows, cols, p.element_bytes);
