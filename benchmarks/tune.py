@@ -30,6 +30,7 @@ PROBLEMS = {
     "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
     "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"],
     "narrow": ["20000000x3", "12x5000000", "33x2000000", "64x3x224x224:0,2,3,1", "200000x8", "5x200000"],
+    "periodic": ["65536x17x31:0,2,1", "10000000x3x5:0,2,1", "1000000x4x4:0,2,1", "100000x5x6x7:0,3,2,1"],
     "staged": [
         "4096x64x64:0,2,1",
         "65536x17x31:0,2,1",
@@ -109,6 +110,7 @@ NUMBERS = {
     "rows": ("kRows", "kRowsTileVectors", [256, 512, 1024, 2048, 4096]),
     "runs": ("kRows", "kRunsChunkBytes", [4096, 8192, 16384, 32768]),
     "narrow": ("kNarrow", "kNarrowTileWords", [768, 1024, 1536, 2048, 3072]),
+    "periodic": ("kPeriodic", "kPeriodicChunkBytes", [4096, 6144, 8192, 12288, 16384]),
     "staged": ("kStaged", "kStagedTileBytes", [10240, 14336, 16384, 20480, 24576, 32768]),
 }
 
@@ -146,7 +148,7 @@ def sources(family: str, element: int) -> list[dict[str, str]]:
         lines = [variant_line(family, element, variant) for variant in VARIANTS[family](element)]
         return [{"variants.inc": "\n".join(lines) + "\n"}]
     kernel, name, values = NUMBERS[family]
-    if family == "runs" and element <= 2:
+    if element <= {"runs": 2, "periodic": 1}.get(family, 0):
         name += "Narrow"
     header = TUNED.read_text()
     return [

@@ -111,8 +111,8 @@ int main() {
       {{23, 31, 17, 41}, {3, 2, 1, 0}},  // the same, two dims for its rows and two for its columns
       {{5, 3000}, {1, 0}},               // narrow, below 4 bytes
       {{3, 700, 12}, {0, 2, 1}},         // the same, split
-      {{9, 33, 31}, {0, 2, 1}},
-      {{7, 5, 11, 13}, {3, 1, 0, 2}},  // staged
+      {{9, 33, 31}, {0, 2, 1}},          // periodic
+      {{7, 5, 11, 13}, {3, 1, 0, 2}},    // staged
   };
   for (const int64_t bytes : {1, 2, 4, 8, 16}) {
     for (const auto& [sizes, dims] : permutations) {

@@ -433,7 +433,13 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "4-d reversed", (89, 83, 97, 79), (3, 2, 1, 0)), "staged", "tile_unaligned"),
     (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
     (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
-    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "staged"),
+    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "periodic"),
+    (Case("choice", "4 x 4 at an odd address", (1_000_000, 4, 4), (0, 2, 1), SMALL, layout="offset"), "tile", "staged"),
+    (
+        Case("choice", "16 x 16", (100_000, 16, 16), (0, 2, 1)),
+        "tile staged staged staged staged",
+        "periodic periodic staged tile tile",
+    ),
     (
         Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL),
         "tile tile staged staged",

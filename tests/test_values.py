@@ -448,6 +448,9 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((100, 17, 31), (0, 2, 1)),
     ((500, 4, 4), (0, 2, 1)),
     ((100, 16, 16), (0, 2, 1)),
+    ((300, 3, 5), (0, 2, 1)),
+    ((70, 5, 6, 7), (0, 3, 2, 1)),
+    ((64, 13, 13, 3), (0, 3, 1, 2)),
     ((4, 28, 28, 3), (0, 3, 1, 2)),
     ((4, 3, 28, 28), (0, 2, 3, 1)),
     ((2, 64, 8, 128), (0, 2, 1, 3)),
@@ -465,7 +468,7 @@ def forced_kernels() -> list[tuple[str, str]]:
 
 
 def test_kernel_lists() -> None:
-    known = {"none", "copy", "rows", "tile_small", "narrow", "tile", "tile_unaligned", "staged", "strided"}
+    known = {"none", "copy", "rows", "tile_small", "narrow", "periodic", "tile", "tile_unaligned", "staged", "strided"}
     for backend in tx.build_info()["backends"]:
         names = _C.kernels(backend)
         assert len(names) == len(set(names)) and set(names) <= known

@@ -9,9 +9,9 @@
 namespace tx {
 namespace {
 
-constexpr Kernel kAllKernels[] = {Kernel::kNone,          Kernel::kCopy,   Kernel::kRows,
-                                  Kernel::kTileSmall,     Kernel::kTile,   Kernel::kNarrow,
-                                  Kernel::kTileUnaligned, Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kAllKernels[] = {Kernel::kNone,   Kernel::kCopy,   Kernel::kRows,     Kernel::kTileSmall,
+                                  Kernel::kTile,   Kernel::kNarrow, Kernel::kPeriodic, Kernel::kTileUnaligned,
+                                  Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
 
@@ -44,6 +44,8 @@ const char* name(Kernel kernel) {
       return "tile";
     case Kernel::kNarrow:
       return "narrow";
+    case Kernel::kPeriodic:
+      return "periodic";
     case Kernel::kTileUnaligned:
       return "tile_unaligned";
     case Kernel::kStaged:

@@ -21,6 +21,9 @@ inline constexpr int64_t kMostAlongY = 65535;
 // Dims that the 2-D kernels take as one, on either side.
 inline constexpr int kMaxFusedDims = 3;
 
+// Dims of a piece that the periodic kernel takes.
+inline constexpr int kMaxPeriodicDims = 6;
+
 enum class Backend : uint8_t { kCpu, kCuda };
 enum class Stores : uint8_t { kOrdinary, kStreaming };
 
@@ -32,6 +35,7 @@ enum class Kernel : uint8_t {
   kTile,           // 2-D tiles between two different innermost dims; on CUDA aligned ones
   kTileSmall,      // small ones: small problems, narrow matrices
   kNarrow,         // few rows of 1- or 2-byte elements, or few columns, side by side in one memory
+  kPeriodic,       // many small permutations, one behind the other on both sides
   kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all

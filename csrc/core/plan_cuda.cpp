@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -363,6 +364,51 @@ WhyNot fill_narrow(Plan& plan) {
   return needs_few_outer_dims(p, 2);
 }
 
+// Wavefronts of shared memory that a warp's first gather takes, for each 128 bytes.
+int gather_wavefronts(const Problem& p, const Period& period) {
+  const int64_t e = p.element_bytes, word = std::max(e, kPeriodicLeastWord), per_word = word / e;
+  const int64_t lanes = 128 / word;  // that one wavefront can serve
+  int wavefronts = 0;
+  for (int64_t element = 0; element < per_word; ++element) {
+    int64_t seen[32];
+    int count[32] = {}, most = 0;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      const int64_t index = lane * per_word + element;
+      int64_t rest = index % period.piece, at = index / period.piece * period.piece * e;
+      for (int d = p.rank - 1; d > 0; --d) {
+        at += rest % p.dims[d].extent * p.dims[d].in_stride;
+        rest /= p.dims[d].extent;
+      }
+      seen[lane] = at / word;
+      // A word that another lane reads too costs nothing.
+      if (std::find(seen, seen + lane, seen[lane]) == seen + lane)
+        most = std::max(most, ++count[seen[lane] % lanes]);
+    }
+    wavefronts += most;
+  }
+  return wavefronts;
+}
+
+WhyNot fill_periodic(Plan& plan) {
+  const Problem& p = plan.problem;
+  const Period period = find_period(p);
+  if (period.piece == 0) {
+    return "it needs a batch of permutations, dense on both sides, of " + std::to_string(kPeriodicMostPiece) +
+           " elements each at most";
+  }
+  const int64_t bytes = element_count(p) * p.element_bytes;
+  if ((p.in_address | p.out_address) % 16 != 0 || bytes % kPeriodicLeastWord != 0) {
+    return "it needs addresses that are multiples of 16 bytes, and as a whole to be a multiple of 4 bytes";
+  }
+  for (int d = 1; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
+  const int64_t pieces = period.chunk_bytes / p.dims[0].out_stride;
+  plan.tile[0] = static_cast<int32_t>(std::min(pieces, p.dims[0].extent));
+  plan.block = period.threads;
+  plan.shared_bytes = static_cast<int>(2 * period.chunk_bytes + 2 * period.piece);
+  plan.grid = ceil_div(bytes, period.chunk_bytes);
+  return "";
+}
+
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
@@ -455,6 +501,8 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
         return fill_small(plan, choices);
       case Kernel::kNarrow:
         return fill_narrow(plan);
+      case Kernel::kPeriodic:
+        return fill_periodic(plan);
       case Kernel::kTile:
         return fill_tile(plan, facts, choices);
       case Kernel::kTileUnaligned:
@@ -524,6 +572,14 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       const int64_t row_bytes = n.cols * p.element_bytes;
       return n.rows > 1 && row_bytes >= kLeastRowBytes && n.rows * row_bytes >= kLeastBytes;
     }
+    case Kernel::kPeriodic: {
+      // H200, fraction of a copy (staged). Many banks met: 16 x 16 with 8 wavefronts, 4 bytes .91 (.95), but
+      // 1 byte .93 (.82). Long pieces: 59 x 23, 8 bytes .93 (.95), but 33 x 31 .95 (.92).
+      const Period period = find_period(p);
+      constexpr int64_t kMostBytes = 10 << 10;
+      return period.piece > 0 && period.piece * p.element_bytes <= kMostBytes &&
+             gather_wavefronts(p, period) <= (p.element_bytes < kPeriodicLeastWord ? 12 : 4);
+    }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
       const double time = choices.tile().time;
@@ -548,8 +604,9 @@ Plan start(const Problem& problem) {
 }
 
 // In order of preference. Strided can run anything.
-constexpr Kernel kKernels[] = {Kernel::kCopy, Kernel::kRows,          Kernel::kTileSmall, Kernel::kNarrow,
-                               Kernel::kTile, Kernel::kTileUnaligned, Kernel::kStaged,    Kernel::kStrided};
+constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,     Kernel::kTileSmall,
+                               Kernel::kNarrow,        Kernel::kPeriodic, Kernel::kTile,
+                               Kernel::kTileUnaligned, Kernel::kStaged,   Kernel::kStrided};
 
 }  // namespace
 
@@ -580,6 +637,33 @@ TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims, int step) {
   m.cols = take(col_dims, &Dim::in_stride, step * p.element_bytes, m.col_dims, m.col_dim_count);
   if (m.rows == 0 || m.cols == 0) m.rows = m.cols = 0;
   return m;
+}
+
+Period find_period(const Problem& p) {
+  Period period;
+  if (p.rank < 3 || p.rank > 1 + kMaxPeriodicDims) return period;
+  const int64_t e = p.element_bytes, word = std::max(e, kPeriodicLeastWord);
+  int64_t piece = 1, span = e;
+  for (int d = 1; d < p.rank; ++d) {
+    piece *= p.dims[d].extent;
+    span += (p.dims[d].extent - 1) * p.dims[d].in_stride;
+  }
+  const int64_t piece_bytes = piece * e;
+  if (piece > kPeriodicMostPiece || p.dims[0].in_stride != piece_bytes ||
+      p.dims[0].out_stride != piece_bytes || span != piece_bytes) {
+    return period;
+  }
+  int64_t words = std::lcm(piece_bytes, word) / word;
+  if (words > kPeriodicMostSlots * kPeriodicMostThreads) return period;
+  words *= std::max<int64_t>(1, kPeriodicThreads / words);
+  period.piece = piece;
+  period.words = words;
+  period.threads = static_cast<int>(round_up(ceil_div(words, ceil_div(words, kPeriodicMostThreads)), 32));
+  const int64_t least = std::lcm<int64_t>(words * word, 16);
+  const int64_t wanted =
+      std::max<int64_t>(e == 1 ? kPeriodicChunkBytesNarrow : kPeriodicChunkBytes, 32 * period.threads);
+  period.chunk_bytes = std::max<int64_t>(1, wanted / least) * least;
+  return period;
 }
 
 NarrowMatrix narrow_matrix(const Problem& p) {

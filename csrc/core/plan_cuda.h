@@ -42,6 +42,16 @@ struct NarrowMatrix {
 };
 NarrowMatrix narrow_matrix(const Problem& problem);
 
+// A batch of small permutations, dense on both sides: pieces of the output that are the same pieces of the
+// input in another order.
+struct Period {
+  int64_t piece = 0;  // elements; 0 where the problem is none
+  int64_t words = 0;  // of whole pieces, which are gathered by as many threads at once or in a few turns
+  int64_t chunk_bytes = 0;  // whole periods and whole vectors, for a block
+  int threads = 0;
+};
+Period find_period(const Problem& problem);
+
 // `alone`: a launch has this problem only. Else its blocks take turns with those of others, which is not for
 // every kernel.
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone = true);

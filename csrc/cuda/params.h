@@ -188,6 +188,21 @@ struct NarrowParams {
   OuterDims outer;
 };
 
+// Pieces of `piece` elements, one behind the other on both sides, and how one lies in the input.
+struct PeriodicParams {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t bytes;
+  uint32_t chunk_bytes;   // whole periods
+  uint32_t period_words;  // of the output: whole pieces
+  FastDiv piece;
+  int32_t dim_count;
+  struct {
+    FastDiv extent;
+    uint32_t in_stride;
+  } dims[kMaxPeriodicDims];  // of a piece, innermost of the output first
+};
+
 // `rows` runs of `vectors` 16-byte vectors each.
 struct RowsParams {
   const uint8_t* in;

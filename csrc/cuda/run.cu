@@ -8,6 +8,7 @@
 #include "core/plan_cuda.h"
 #include "core/tuning_cuda.h"
 #include "cuda/kernel_narrow.cuh"
+#include "cuda/kernel_periodic.cuh"
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_staged.cuh"
 #include "cuda/kernel_tile.cuh"
@@ -221,6 +222,38 @@ cudaError_t run_narrow(const Launch& l, bool merges, const NarrowParams& n) {
                 : launch<narrow_kernel<E, false, kWords>>(l, n);
 }
 
+PeriodicParams periodic_params(const Problem& p, const Period& period, const uint8_t* in, uint8_t* out) {
+  PeriodicParams n;
+  n.in = in;
+  n.out = out;
+  n.bytes = element_count(p) * p.element_bytes;
+  n.chunk_bytes = static_cast<uint32_t>(period.chunk_bytes);
+  n.period_words = static_cast<uint32_t>(period.words);
+  n.piece = FastDiv(period.piece);
+  n.dim_count = p.rank - 1;
+  for (int d = last(p), i = 0; d > 0; --d, ++i) {
+    n.dims[i].extent = FastDiv(p.dims[d].extent);
+    n.dims[i].in_stride = static_cast<uint32_t>(p.dims[d].in_stride);
+  }
+  return n;
+}
+
+template <int E>
+cudaError_t run_periodic(const Launch& l, const uint8_t* in, uint8_t* out) {
+  const Period period = find_period(l.plan.problem);
+  const PeriodicParams params = periodic_params(l.plan.problem, period, in, out);
+  switch (ceil_div(period.words, int64_t{period.threads})) {
+    case 1:
+      return launch<periodic_kernel<E, 1>>(l, params);
+    case 2:
+      return launch<periodic_kernel<E, 2>>(l, params);
+    case 3:
+      return launch<periodic_kernel<E, 3>>(l, params);
+    default:
+      return launch<periodic_kernel<E, kPeriodicMostSlots>>(l, params);
+  }
+}
+
 RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
   const Dim& run = p.dims[last(p)];
@@ -410,6 +443,8 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
                                                  : run_narrow<E, 1>(l, m.merges, n);
       }
       return cudaErrorInvalidValue;
+    case Kernel::kPeriodic:
+      return run_periodic<E>(l, in, out);
     case Kernel::kStaged:
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {
