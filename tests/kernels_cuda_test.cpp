@@ -109,7 +109,7 @@ int main() {
       {{4096, 4112}, {1, 0}},            // tile, below 8 bytes
       {{2049, 2303}, {1, 0}},            // tile_unaligned, below 8 bytes
       {{23, 31, 17, 41}, {3, 2, 1, 0}},  // the same, two dims for its rows and two for its columns
-      {{5, 3000}, {1, 0}},               // narrow, below 4 bytes
+      {{5, 3000}, {1, 0}},               // narrow, below 16 bytes
       {{3, 700, 12}, {0, 2, 1}},         // the same, split
       {{9, 33, 31}, {0, 2, 1}},          // periodic
       {{7, 5, 11, 13}, {3, 1, 0, 2}},    // staged

@@ -431,8 +431,10 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "odd pitch", (8191, 8193), (1, 0)), "staged", "tile_unaligned"),
     (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), "staged", "tile_unaligned"),
     (Case("choice", "4-d reversed", (89, 83, 97, 79), (3, 2, 1, 0)), "staged", "tile_unaligned"),
-    (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
-    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
+    (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow"),
+    (Case("choice", "7 wide", (8_000_000, 7), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
+    (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged"),
+    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow"),
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "periodic"),
     (Case("choice", "4 x 4 at an odd address", (1_000_000, 4, 4), (0, 2, 1), SMALL, layout="offset"), "tile", "staged"),
     (
@@ -443,7 +445,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (
         Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL),
         "tile tile staged staged",
-        "narrow narrow staged staged",
+        "narrow",
     ),
     (Case("choice", "HWC to CHW, odd", (64, 225, 225, 3), (0, 3, 1, 2), (1, 2)), "tile", "staged"),
     (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
@@ -461,7 +463,7 @@ CHOICES: list[tuple[Case, str, str]] = [
         "tile_small tile_small tile",
     ),
     (Case("choice", "small and odd", (257, 391), (1, 0), SMALL), "tile", "tile_small"),
-    (Case("choice", "few rows within caches", (100_000, 3), (1, 0), SMALL), "tile", "narrow narrow staged staged"),
+    (Case("choice", "few rows within caches", (100_000, 3), (1, 0), SMALL), "tile", "narrow"),
 ]
 
 

@@ -336,7 +336,8 @@ WhyNot fill_narrow(Plan& plan) {
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
   const NarrowMatrix n = narrow_matrix(p);
-  if (p.element_bytes >= kNarrowWord) return "it is for elements of 1 and 2 bytes";
+  if (p.element_bytes > kNarrowWidest) return "it is for elements of 1 to 8 bytes";
+  const int word = narrow_word(p.element_bytes);
   if (n.rows > kNarrowMostRows) {
     return "it needs " + std::to_string(kNarrowMostRows) + " rows or columns at most, got " +
            std::to_string(n.rows);
@@ -351,15 +352,17 @@ WhyNot fill_narrow(Plan& plan) {
   for (int d = 0; d < p.rank; ++d) {
     if (!n.matrix.has(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride | p.dims[d].out_stride);
   }
-  if (bits % kNarrowWord != 0) {
-    return "it needs addresses, long rows and the strides outside the matrix to be multiples of 4 bytes";
+  if (bits % word != 0) {
+    return "it needs addresses, long rows and the strides outside the matrix to be multiples of " +
+           std::to_string(word) + " bytes";
   }
   const int words = narrow_tile_words(n.rows);
   plan.tile[n.row_dim()] = static_cast<int32_t>(n.rows);
-  plan.tile[n.col_dim()] = static_cast<int32_t>(words * kNarrowWord / p.element_bytes);
+  plan.tile[n.col_dim()] = static_cast<int32_t>(words * word / p.element_bytes);
   plan.block = kNarrowThreads;
   // Rows are gathered a batch at a time, from behind the tile too.
-  plan.shared_bytes = static_cast<int>(n.rows) * kNarrowWord * words + kNarrowBatch * 2;
+  plan.shared_bytes =
+      static_cast<int>(n.rows) * word * words + kNarrowBatch * static_cast<int>(p.element_bytes);
   plan.grid = tile_count(p, plan.tile);
   return needs_few_outer_dims(p, 2);
 }
@@ -565,12 +568,16 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     case Kernel::kNarrow: {
       const NarrowMatrix n = narrow_matrix(p);
       // H200, fraction of a copy (staged). Words that meet in a bank: 16 x 2M, 1 byte, .79 (.88); pairs: 2 x
-      // 30M, 1 byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 3 x 384 .94 (.90), 5 x 128
-      // .81 (.91), 5 x 256 .94 (.89), 12 x 64 .87 (.93), 12 x 128 .99 (.87).
-      if (n.rows % 16 == 0 || (n.rows == 2 && n.merges && p.element_bytes == 1)) return false;
-      constexpr int64_t kLeastRowBytes = 256, kLeastBytes = 2048;
+      // 30M, 1 byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 5 x 128 .81 (.91), 5 x 256
+      // .94 (.89), 12 x 128 .99 (.87).
+      if (n.rows < 2 || n.rows % 16 == 0 || (n.rows == 2 && n.merges && p.element_bytes == 1)) return false;
+      constexpr int64_t kLeastRowBytes = 256, kLeastBytes = 2560, kFew = 6;
       const int64_t row_bytes = n.cols * p.element_bytes;
-      return n.rows > 1 && row_bytes >= kLeastRowBytes && n.rows * row_bytes >= kLeastBytes;
+      if (row_bytes < kLeastRowBytes || n.rows * row_bytes < kLeastBytes) return false;
+      // More rows pay below 4 bytes, where stores of theirs keep to sectors: 4 bytes, 3 x 20M .98 (.97), 5 x
+      // 400000 .95 (.86), but 8571428 x 7 .93 (.94), 4285714 x 14 .81 (.92).
+      const auto pitch = static_cast<uint64_t>(p.dims[n.row_dim()].out_stride);
+      return n.rows <= kFew || (p.element_bytes < 4 && (n.merges || (pitch | p.out_address) % kSector == 0));
     }
     case Kernel::kPeriodic: {
       // H200, fraction of a copy (staged). Many banks met: 16 x 16 with 8 wavefronts, 4 bytes .91 (.95), but

@@ -201,7 +201,10 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
 // The narrow kernel: bytes that its lanes move, threads a block, words of a tile where its rows allow, and
 // rows at most. One H200, geometric mean of six problems with tiles of 768, 1024, 1536, 2048 and 3072 words
 // (tune.py): 1 byte .94 .94 .92 .90 .84, 2 bytes .95 .95 .92 .91 .89.
-inline constexpr int kNarrowWord = 4;
+TX_HOST_DEVICE constexpr int narrow_word(int64_t element_bytes) {
+  return element_bytes > 4 ? static_cast<int>(element_bytes) : 4;
+}
+inline constexpr int64_t kNarrowWidest = 8;  // bytes of an element
 inline constexpr int kNarrowThreads = 128;
 inline constexpr int kNarrowTileWords = 1024;
 inline constexpr int kNarrowMostRows = 64;

@@ -110,10 +110,18 @@ __device__ __forceinline__ void store_global(uint8_t* p, uint32_t v) {
 }
 
 // A load from what the compiler cannot see is global memory.
-__device__ __forceinline__ uint32_t load_global(const uint8_t* p) {
-  uint32_t v;
-  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
-  return v;
+template <int kBytes>
+__device__ __forceinline__ Word<kBytes> load_global(const uint8_t* p) {
+  if constexpr (kBytes == 8) {
+    uint2 v;
+    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+  } else {
+    static_assert(kBytes == 4);
+    uint32_t v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+  }
 }
 
 // Shared memory by 32-bit address: the compiler would add up base and offset of a pointer in every access.

@@ -1,5 +1,5 @@
-// Narrow matrices of 1- and 2-byte elements: a few long rows that lie apart in one memory and, in the other,
-// their columns one behind the other. A block takes a piece of every row.
+// Narrow matrices: a few long rows that lie apart in one memory and, in the other, their columns one behind
+// the other. A block takes a piece of every row.
 //
 //   merge     long rows in, columns out
 //   split     columns in, long rows out
@@ -52,18 +52,19 @@ __device__ __forceinline__ void store_columns(uint8_t* out, uint32_t shared, uin
 template <int E, bool kMerge, int kWords>
 __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_constant__ NarrowParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kPerWord = kNarrowWord / E, kRows = kNarrowBatch / kWords;
-  constexpr uint32_t kNextWord = kNarrowThreads * kNarrowWord;  // of a thread in a row, bytes
+  constexpr int kWord = narrow_word(E), kPerWord = kWord / E, kRows = kNarrowBatch / kWords;
+  constexpr uint32_t kNextWord = kNarrowThreads * kWord;  // of a thread in a row, bytes
+  using Register = Word<kWord>;
   const uint32_t shared = shared_address(memory);
   const QuotRem tile = p.tiles.divmod(blockIdx.x);
   const uint8_t* in = p.in;
   uint8_t* out = p.out;
   p.outer.advance(tile.quot, in, out);
   const int64_t first = int64_t{tile.rem} * p.tile_words;
-  in += first * kNarrowWord * (kMerge ? 1 : p.rows);
-  out += first * kNarrowWord * (kMerge ? p.rows : 1);
+  in += first * kWord * (kMerge ? 1 : p.rows);
+  out += first * kWord * (kMerge ? p.rows : 1);
   auto words = static_cast<uint32_t>(min(p.words - first, int64_t{p.tile_words}));
-  const uint32_t bytes = words * p.rows * kNarrowWord, wide = p.wide ? bytes / 16 * 16 : 0;
+  const uint32_t bytes = words * p.rows * kWord, wide = p.wide ? bytes / 16 * 16 : 0;
 
   // Where a thread's elements begin in shared memory, from element `turn` of a word on.
   const uint32_t column_bytes = p.rows * E;
@@ -86,12 +87,12 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
   wait_for_inputs();
   if constexpr (!kMerge) {
     load_columns<16>(in, shared, 0, wide);
-    load_columns<kNarrowWord>(in, shared, wide, bytes);
+    load_columns<kWord>(in, shared, wide, bytes);
     __syncthreads();
   }
   for (uint32_t word = threadIdx.x; word < words; word += kNarrowThreads * kWords) {
-    const uint8_t* from = in + word * kNarrowWord;
-    uint8_t* to = out + word * kNarrowWord;
+    const uint8_t* from = in + word * kWord;
+    uint8_t* to = out + word * kWord;
     uint32_t at[kWords][kPerWord];
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
@@ -105,13 +106,13 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
       const auto there = [&](int w, int r) {
         return row + r < p.rows && (w == 0 || word + w * kNarrowThreads < words);
       };
-      uint32_t v[kWords][kRows];
+      Register v[kWords][kRows];
       if constexpr (kMerge) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
 #pragma unroll
           for (int w = 0; w < kWords; ++w) {
-            if (there(w, r)) v[w][r] = load_global(from + w * kNextWord);
+            if (there(w, r)) v[w][r] = load_global<kWord>(from + w * kNextWord);
           }
           from += p.pitch;
           pin(from);
@@ -123,17 +124,25 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
         for (int r = 0; r < kRows; ++r) {
           if constexpr (kMerge) {
             if (!there(w, r)) continue;
-            const uint32_t turned = __funnelshift_r(v[w][r], v[w][r], turn);
+            if constexpr (kPerWord == 1) {
+              store_shared<E>(at[w][0] + r * E, v[w][r]);
+            } else {
+              const uint32_t turned = __funnelshift_r(v[w][r], v[w][r], turn);
 #pragma unroll
-            for (int e = 0; e < kPerWord; ++e) {
-              store_shared<E>(at[w][e] + r * E, static_cast<Word<E>>(turned >> (8 * E * e)));
+              for (int e = 0; e < kPerWord; ++e) {
+                store_shared<E>(at[w][e] + r * E, static_cast<Word<E>>(turned >> (8 * E * e)));
+              }
             }
           } else {  // of what is not there too: shared memory has room for it, and no branch parts the loads
-            uint32_t element[kPerWord];
+            if constexpr (kPerWord == 1) {
+              v[w][r] = load_shared<E>(at[w][0] + r * E);
+            } else {
+              uint32_t element[kPerWord];
 #pragma unroll
-            for (int e = 0; e < kPerWord; ++e) element[e] = load_shared<E>(at[w][e] + r * E);
-            const uint32_t turned = pack_word(element);
-            v[w][r] = __funnelshift_l(turned, turned, turn);
+              for (int e = 0; e < kPerWord; ++e) element[e] = load_shared<E>(at[w][e] + r * E);
+              const uint32_t turned = pack_word(element);
+              v[w][r] = __funnelshift_l(turned, turned, turn);
+            }
           }
         }
       }
@@ -161,7 +170,7 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
   if constexpr (kMerge) {
     __syncthreads();
     store_columns<16>(out, shared, 0, wide);
-    store_columns<kNarrowWord>(out, shared, wide, bytes);
+    store_columns<kWord>(out, shared, wide, bytes);
   }
 }
 

@@ -194,7 +194,7 @@ cudaError_t run_variant(const Launch& l, const Params& params) {
 
 NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
-  const int64_t per_word = kNarrowWord / p.element_bytes;
+  const int64_t per_word = narrow_word(p.element_bytes) / p.element_bytes;
   NarrowParams n;
   n.in = in;
   n.out = out;
@@ -436,7 +436,7 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
         return launch<runs_kernel<E>>(l, runs_params(l.plan, in, out));
       }
     case Kernel::kNarrow:
-      if constexpr (E < kNarrowWord) {
+      if constexpr (E <= kNarrowWidest) {
         const NarrowMatrix m = narrow_matrix(l.plan.problem);
         const NarrowParams n = narrow_params(l.plan, m, in, out);
         return narrow_words_at_once(m.rows) == 2 ? run_narrow<E, 2>(l, m.merges, n)
