@@ -34,7 +34,7 @@ enum class Kernel : uint8_t {
   kRows,           // many runs, each contiguous on both sides: no element changes its neighbour
   kTile,           // 2-D tiles between two different innermost dims; on CUDA aligned ones
   kTileSmall,      // small ones: small problems, narrow matrices
-  kNarrow,         // few rows of 1- or 2-byte elements, or few columns, side by side in one memory
+  kNarrow,         // few long rows, or columns, that lie side by side in one memory, element by element
   kPeriodic,       // many small permutations, one behind the other on both sides
   kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs

@@ -219,9 +219,9 @@ constexpr int narrow_tile_words(int64_t rows) {
 }
 
 // The periodic kernel: bytes of a word at least, threads a block at most and where small pieces leave the
-// choice, words of a thread in a period, elements of a piece, and bytes of a chunk. One H200,
-// geometric mean of four problems with chunks of 4, 6, 8, 12 and 16 KiB (tune.py): 1 byte .94 .93 .95 .93
-// .89, 2 bytes .97 .96 .96 .96 .96, 4 and 8 bytes .97 .97 .97 .95 .95, 16 bytes .97 .97 .97 .96 .96.
+// choice, words of a thread in a period, elements of a piece, and bytes of a chunk. One H200, geometric mean
+// of four problems with chunks of 4, 6, 8, 12 and 16 KiB (tune.py): 1 byte .94 .93 .95 .93 .89, 2 bytes .97
+// .96 .96 .96 .96, 4 and 8 bytes .97 .97 .97 .95 .95, 16 bytes .97 .97 .97 .96 .96.
 inline constexpr int64_t kPeriodicLeastWord = 4;
 inline constexpr int kPeriodicMostThreads = 512;
 inline constexpr int kPeriodicThreads = 128;

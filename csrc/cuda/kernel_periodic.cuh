@@ -6,13 +6,12 @@
 //   gather    meanwhile the places of a piece's elements go into a table, where a thread finds those of its
 //             words of a period. Every period adds a constant to them
 //   store     words wait in shared memory once more, to leave in whole vectors: a period may begin anywhere
-//   in
-//             a sector (3 x 5: .97 of a copy for .78)
+//             in a sector (3 x 5: .97 of a copy for .78)
 //
 // Bound by DRAM, at 1 byte by instructions and shared memory (H200, 65536 x 17 x 31: 80 % of issue slots, 78
 // % of the wavefronts). Tried: blocks that stay and fetch a chunk while they gather another, which find their
 // places once (.83 to .90 where this has .93 to .97: blocks that come and go spread reads and writes better);
-// chunks of 12 and 16 KiB (.01 to .04 worse, better only for threads with few words).
+// words in another order among lanes (the same wavefronts); chunks of 12 and 16 KiB (.01 to .04 worse).
 #pragma once
 
 #include <type_traits>

@@ -1,7 +1,7 @@
 // Tiles over the innermost dims of both sides: whatever a tile's shape, it is a set of contiguous runs in the
 // input and another set of contiguous runs in the output. Runs come in as aligned 16-byte vectors, wait in
-// shared memory in input order, and leave as words gathered in output order. Serves narrow matrices, batches
-// of small ones, and permutations whose innermost dims are short.
+// shared memory in input order, and leave as words gathered in output order. Serves narrow matrices and
+// batches of small ones that have no kernel of their own, and permutations whose innermost dims are short.
 //
 //   input    A run is widened to the 16-byte granules that hold it, so that every load is aligned. The
 //            granules of a valid byte lie on the byte's own page: reading them cannot fault. Where the runs
