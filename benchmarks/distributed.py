@@ -356,4 +356,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # Gloo may abort a process on Python's own way out: see examples/distributed_fft.py

@@ -87,4 +87,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Gloo's threads may still hold tensors of the last calls, and abort the process where they let go of them after the
+    # interpreter's end (https://github.com/pytorch/pytorch/issues/190489): the process ends before that.
+    sys.stdout.flush()
+    os._exit(code)
