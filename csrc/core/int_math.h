@@ -1,4 +1,4 @@
-// Integer helpers shared by planners and kernels: ceiling division and division by a run-time constant.
+// Integer helpers shared by planners and kernels: ceiling division, words, division by a run-time constant.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,11 @@ namespace tx {
 TX_HOST_DEVICE constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 TX_HOST_DEVICE constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// What lanes move at a time where they cannot move vectors: words of 4 bytes, or an element if wider.
+TX_HOST_DEVICE constexpr int word_bytes(int64_t element_bytes) {
+  return element_bytes > 4 ? static_cast<int>(element_bytes) : 4;
+}
 
 struct QuotRem {
   uint32_t quot;

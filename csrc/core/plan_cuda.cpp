@@ -337,18 +337,16 @@ WhyNot fill_narrow(Plan& plan) {
   if (!why_not.empty()) return why_not;
   const NarrowMatrix n = narrow_matrix(p);
   if (p.element_bytes > kNarrowWidest) return "it is for elements of 1 to 8 bytes";
-  const int word = narrow_word(p.element_bytes);
+  const int word = word_bytes(p.element_bytes);
   if (n.rows > kNarrowMostRows) {
     return "it needs " + std::to_string(kNarrowMostRows) + " rows or columns at most, got " +
            std::to_string(n.rows);
   }
-  const Dim& row = p.dims[n.row_dim()];
   const Dim& col = p.dims[n.col_dim()];
   if ((n.merges ? col.out_stride : col.in_stride) != n.rows * p.element_bytes) {
     return "it needs short rows that follow one another without a gap";
   }
-  const int64_t pitch = n.merges ? row.in_stride : row.out_stride;
-  uint64_t bits = p.in_address | p.out_address | static_cast<uint64_t>(pitch | n.cols * p.element_bytes);
+  uint64_t bits = p.in_address | p.out_address | static_cast<uint64_t>(n.pitch | n.cols * p.element_bytes);
   for (int d = 0; d < p.rank; ++d) {
     if (!n.matrix.has(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride | p.dims[d].out_stride);
   }
@@ -369,25 +367,22 @@ WhyNot fill_narrow(Plan& plan) {
 
 // Wavefronts of shared memory that a warp's first gather takes, for each 128 bytes.
 int gather_wavefronts(const Problem& p, const Period& period) {
-  const int64_t e = p.element_bytes, word = std::max(e, kPeriodicLeastWord), per_word = word / e;
-  const int64_t lanes = 128 / word;  // that one wavefront can serve
+  const int64_t e = p.element_bytes;
+  const int word = word_bytes(e), lanes = 128 / word;  // that one wavefront can serve
+  const int64_t per_word = word / e;
   int wavefronts = 0;
   for (int64_t element = 0; element < per_word; ++element) {
-    int64_t seen[32];
-    int count[32] = {}, most = 0;
-    for (int64_t lane = 0; lane < lanes; ++lane) {
+    int32_t words[32];
+    for (int lane = 0; lane < lanes; ++lane) {
       const int64_t index = lane * per_word + element;
       int64_t rest = index % period.piece, at = index / period.piece * period.piece * e;
       for (int d = p.rank - 1; d > 0; --d) {
         at += rest % p.dims[d].extent * p.dims[d].in_stride;
         rest /= p.dims[d].extent;
       }
-      seen[lane] = at / word;
-      // A word that another lane reads too costs nothing.
-      if (std::find(seen, seen + lane, seen[lane]) == seen + lane)
-        most = std::max(most, ++count[seen[lane] % lanes]);
+      words[lane] = static_cast<int32_t>(at / word);
     }
-    wavefronts += most;
+    wavefronts += bank_conflicts(words, lanes);
   }
   return wavefronts;
 }
@@ -400,7 +395,7 @@ WhyNot fill_periodic(Plan& plan) {
            " elements each at most";
   }
   const int64_t bytes = element_count(p) * p.element_bytes;
-  if ((p.in_address | p.out_address) % 16 != 0 || bytes % kPeriodicLeastWord != 0) {
+  if ((p.in_address | p.out_address) % kVector != 0 || bytes % 4 != 0) {
     return "it needs addresses that are multiples of 16 bytes, and as a whole to be a multiple of 4 bytes";
   }
   for (int d = 1; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
@@ -576,8 +571,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (row_bytes < kLeastRowBytes || n.rows * row_bytes < kLeastBytes) return false;
       // More rows pay below 4 bytes, where stores of theirs keep to sectors: 4 bytes, 3 x 20M .98 (.97), 5 x
       // 400000 .95 (.86), but 8571428 x 7 .93 (.94), 4285714 x 14 .81 (.92).
-      const auto pitch = static_cast<uint64_t>(p.dims[n.row_dim()].out_stride);
-      return n.rows <= kFew || (p.element_bytes < 4 && (n.merges || (pitch | p.out_address) % kSector == 0));
+      const bool whole_sectors = (static_cast<uint64_t>(n.pitch) | p.out_address) % kSector == 0;
+      return n.rows <= kFew || (p.element_bytes < 4 && (n.merges || whole_sectors));
     }
     case Kernel::kPeriodic: {
       // H200, fraction of a copy (staged). Many banks met: 16 x 16 with 8 wavefronts, 4 bytes .91 (.95), but
@@ -585,7 +580,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       const Period period = find_period(p);
       constexpr int64_t kMostBytes = 10 << 10;
       return period.piece > 0 && period.piece * p.element_bytes <= kMostBytes &&
-             gather_wavefronts(p, period) <= (p.element_bytes < kPeriodicLeastWord ? 12 : 4);
+             gather_wavefronts(p, period) <= (p.element_bytes < 4 ? 12 : 4);
     }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
@@ -649,7 +644,7 @@ TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims, int step) {
 Period find_period(const Problem& p) {
   Period period;
   if (p.rank < 3 || p.rank > 1 + kMaxPeriodicDims) return period;
-  const int64_t e = p.element_bytes, word = std::max(e, kPeriodicLeastWord);
+  const int64_t e = p.element_bytes, word = word_bytes(e);
   int64_t piece = 1, span = e;
   for (int d = 1; d < p.rank; ++d) {
     piece *= p.dims[d].extent;
@@ -666,7 +661,7 @@ Period find_period(const Problem& p) {
   period.piece = piece;
   period.words = words;
   period.threads = static_cast<int>(round_up(ceil_div(words, ceil_div(words, kPeriodicMostThreads)), 32));
-  const int64_t least = std::lcm<int64_t>(words * word, 16);
+  const int64_t least = std::lcm<int64_t>(words * word, kVector);
   const int64_t wanted =
       std::max<int64_t>(e == 1 ? kPeriodicChunkBytesNarrow : kPeriodicChunkBytes, 32 * period.threads);
   period.chunk_bytes = std::max<int64_t>(1, wanted / least) * least;
@@ -676,9 +671,11 @@ Period find_period(const Problem& p) {
 NarrowMatrix narrow_matrix(const Problem& p) {
   NarrowMatrix n;
   n.matrix = tile_matrix(p, 1, 1);
+  if (n.matrix.rows == 0) return n;
   n.merges = n.matrix.rows <= n.matrix.cols;
   n.rows = std::min(n.matrix.rows, n.matrix.cols);
   n.cols = std::max(n.matrix.rows, n.matrix.cols);
+  n.pitch = n.merges ? p.dims[n.row_dim()].in_stride : p.dims[n.row_dim()].out_stride;
   return n;
 }
 

@@ -30,12 +30,12 @@ struct TileMatrix {
 };
 TileMatrix tile_matrix(const Problem& problem, int row_dims, int col_dims, int step = 1);
 
-// A matrix of few rows or few columns: `rows` long rows of `cols` elements lie apart in one memory; in the
-// other their columns follow one another.
+// A matrix of few rows or few columns: `rows` long rows of `cols` elements lie `pitch` bytes apart in one
+// memory; in the other their columns follow one another. rows = 0 where there are no two such dims.
 struct NarrowMatrix {
   TileMatrix matrix;
   bool merges = false;  // the long rows are the input's
-  int64_t rows = 0, cols = 0;
+  int64_t rows = 0, cols = 0, pitch = 0;
 
   int row_dim() const { return merges ? matrix.row_dims[0] : matrix.col_dims[0]; }
   int col_dim() const { return merges ? matrix.col_dims[0] : matrix.row_dims[0]; }

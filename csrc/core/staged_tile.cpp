@@ -144,7 +144,7 @@ StagedLayout staged_sides(const Problem& p, const int32_t* tile) {
 // Places the runs. `spread` more units than needed separate neighbours along the first axis; the unit is a
 // granule where runs stay congruent to global memory modulo 16 (layout.vectors), else a word.
 void place(const Problem& p, const int32_t* tile, int spread, StagedLayout& layout) {
-  const int64_t unit = layout.vectors ? kVector : staged_word(static_cast<int>(p.element_bytes));
+  const int64_t unit = layout.vectors ? kVector : word_bytes(p.element_bytes);
   int64_t step = input_step(p);
   for (int i = 0; i < layout.in.chain_count; ++i) {
     const int d = layout.in.chain[i];
@@ -212,7 +212,7 @@ double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* 
   double straddle = repeated_run(p, layout, tile) % kLine != 0 ? kStraddle : 0;
   if (layout.align == kSector) {
     // Only the run's ends.
-    const int64_t store = 32 * staged_word(static_cast<int>(p.element_bytes));
+    const int64_t store = 32 * word_bytes(p.element_bytes);
     const int64_t run = run_bytes(p.element_bytes, layout.out, tile);
     straddle = kStraddle * std::min(1.0, static_cast<double>(store) / static_cast<double>(run));
   }
@@ -225,7 +225,7 @@ double gather_cost(const Problem& p, const StagedLayout& layout, const int32_t* 
 // Sets the repeat with the least cost, or none.
 void choose_repeat(const Problem& p, const int32_t* tile, StagedLayout& layout) {
   const int last = layout.out.chain[layout.out.chain_count - 1];
-  const int word = staged_word(static_cast<int>(p.element_bytes));
+  const int word = word_bytes(p.element_bytes);
   double best = -1;
   int best_dim = -1, best_step = 1, best_align = word;
   const auto consider = [&](int d, int64_t step, int align) {
@@ -269,9 +269,8 @@ void choose_repeat(const Problem& p, const int32_t* tile, StagedLayout& layout) 
 // How many words of one bank a warp's first gather asks for: 1 is free of conflicts.
 int gather_conflicts(const Problem& p, const StagedLayout& layout, const int32_t* tile) {
   const auto element = static_cast<int>(p.element_bytes);
-  const int word = staged_word(element), per_word = word / element, banks = 128 / word;
+  const int word = word_bytes(element), per_word = word / element, banks = 128 / word;
   const int64_t words = staged_out_words(p, layout, tile);
-  int count[32] = {}, most = 0;
   int32_t seen[32];
   // All of it fits 32 bits: addresses in fast memory, and 32 words.
   const auto run_words = static_cast<uint32_t>(std::min<int64_t>(words, 32));
@@ -291,11 +290,8 @@ int gather_conflicts(const Problem& p, const StagedLayout& layout, const int32_t
     }
     const auto at = static_cast<int32_t>(at_word);
     seen[lane] = (layout.padded ? staged_padded(at, element) : at) / word;
-    // A word that another lane reads too costs nothing.
-    if (std::find(seen, seen + lane, seen[lane]) == seen + lane)
-      most = std::max(most, ++count[seen[lane] % banks]);
   }
-  return most;
+  return bank_conflicts(seen, banks);
 }
 
 // Runs that a tile comes in as, rows of a block counted on their own.
@@ -314,6 +310,16 @@ int input_dense_dim(const Problem& p) {
   return -1;
 }
 
+int bank_conflicts(const int32_t* words, int banks) {
+  int count[32] = {}, most = 0;
+  for (int lane = 0; lane < banks; ++lane) {
+    // A word that another lane asks for too costs nothing.
+    if (std::find(words, words + lane, words[lane]) == words + lane)
+      most = std::max(most, ++count[words[lane] % banks]);
+  }
+  return most;
+}
+
 int64_t staged_shared_bytes(const StagedLayout& layout, const int32_t* tile) {
   return layout.shared_bytes + staged_run_count(layout, tile) * kStagedRunEntryBytes;
 }
@@ -323,7 +329,7 @@ int64_t staged_out_words(const Problem& p, const StagedLayout& layout, const int
   const bool of_run = layout.repeat_dim == layout.out.chain[layout.out.chain_count - 1];
   const int64_t touched =
       round_up(repeated_run(p, layout, tile) + (of_run ? 0 : layout.align - p.element_bytes), layout.align);
-  return touched / staged_word(static_cast<int>(p.element_bytes));
+  return touched / word_bytes(p.element_bytes);
 }
 
 int64_t input_step(const Problem& p) {

@@ -92,8 +92,8 @@ TX_HOST_DEVICE constexpr int32_t staged_padded(int32_t address, int element_byte
   return address + (address >> 7) * (element_bytes > 4 ? element_bytes : 4);
 }
 
-// Bytes that a thread gathers at once.
-TX_HOST_DEVICE constexpr int staged_word(int element_bytes) { return element_bytes > 4 ? element_bytes : 4; }
+// How many words of one bank as many lanes as there are banks ask for: 1 is free of conflicts.
+int bank_conflicts(const int32_t* words, int banks);
 
 inline constexpr int kStagedThreads = 256;
 inline constexpr int kStagedRunEntryBytes = 16;  // of fast memory, to say where a run lies

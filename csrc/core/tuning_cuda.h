@@ -150,7 +150,7 @@ struct UnalignedVariant {
   TileTime time;
   int step = 1;  // elements from one column to the next in the input
 
-  constexpr int word() const { return element_bytes > 4 ? element_bytes : 4; }
+  constexpr int word() const { return word_bytes(element_bytes); }
   constexpr int block() const { return word() / element_bytes; }
   // Where elements are narrower than a word, the last one's columns would need what follows it.
   constexpr int elements() const { return (32 * words - (block() > 1 ? 1 : 0)) * block(); }
@@ -198,16 +198,13 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {8, 4, 256, 6, 4, {0.99, 0.27}, 2},   // .66 (.54) .69 (.60)
 };
 
-// The narrow kernel: bytes that its lanes move, threads a block, words of a tile where its rows allow, and
+// The narrow kernel: threads a block, words of a tile where its rows allow, and
 // rows at most. One H200, geometric mean of six problems with tiles of 768, 1024, 1536, 2048 and 3072 words
 // (tune.py): 1 byte .94 .94 .92 .90 .84, 2 bytes .95 .95 .92 .91 .89.
-TX_HOST_DEVICE constexpr int narrow_word(int64_t element_bytes) {
-  return element_bytes > 4 ? static_cast<int>(element_bytes) : 4;
-}
-inline constexpr int64_t kNarrowWidest = 8;  // bytes of an element
 inline constexpr int kNarrowThreads = 128;
 inline constexpr int kNarrowTileWords = 1024;
 inline constexpr int kNarrowMostRows = 64;
+inline constexpr int64_t kNarrowWidest = 8;  // bytes of an element
 // Words that a thread has in flight, and how many of them are of one row.
 inline constexpr int kNarrowBatch = 8;
 constexpr int narrow_words_at_once(int64_t rows) { return rows <= kNarrowBatch / 2 ? 2 : 1; }
@@ -218,11 +215,10 @@ constexpr int narrow_tile_words(int64_t rows) {
   return step * (steps > 1 ? steps : 1);
 }
 
-// The periodic kernel: bytes of a word at least, threads a block at most and where small pieces leave the
+// The periodic kernel: threads a block at most and where small pieces leave the
 // choice, words of a thread in a period, elements of a piece, and bytes of a chunk. One H200, geometric mean
 // of four problems with chunks of 4, 6, 8, 12 and 16 KiB (tune.py): 1 byte .94 .93 .95 .93 .89, 2 bytes .97
 // .96 .96 .96 .96, 4 and 8 bytes .97 .97 .97 .95 .95, 16 bytes .97 .97 .97 .96 .96.
-inline constexpr int64_t kPeriodicLeastWord = 4;
 inline constexpr int kPeriodicMostThreads = 512;
 inline constexpr int kPeriodicThreads = 128;
 inline constexpr int kPeriodicMostSlots = 4;

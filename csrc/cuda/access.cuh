@@ -171,6 +171,16 @@ __device__ __forceinline__ void store_shared(uint32_t to, Word<kBytes> v) {
   *static_cast<Word<kBytes>*>(__cvta_shared_to_generic(to)) = v;
 }
 
+// Bytes [begin, end) of shared memory, as vectors of kBytes that a block's threads take in turns.
+template <int kBytes>
+__device__ __forceinline__ void store_from_shared(uint8_t* out, uint32_t shared, uint32_t begin, uint32_t end,
+                                                  uint32_t threads) {
+#pragma unroll 4
+  for (uint32_t i = begin + threadIdx.x * kBytes; i < end; i += threads * kBytes) {
+    store_past_l1(out + i, load_shared<kBytes>(shared + i));
+  }
+}
+
 // Computes `v` here, once: the compiler would rather compute it again in every branch that uses it.
 __device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
 __device__ __forceinline__ void pin(uint8_t*& p) { asm volatile("" : "+l"(p)); }

@@ -27,9 +27,9 @@ __device__ __forceinline__ void load_columns(const uint8_t* in, uint32_t shared,
   constexpr uint32_t kStep = kNarrowThreads * kBytes, kBatch = 4;
   for (uint32_t i = begin + threadIdx.x * kBytes; i < end; i += kBatch * kStep) {
     Word<kBytes> v[kBatch];
+    // The last one again for those behind it: no branch parts the loads.
 #pragma unroll
-    for (uint32_t b = 0; b < kBatch;
-         ++b) {  // the last one again for those behind it: no branch parts the loads
+    for (uint32_t b = 0; b < kBatch; ++b) {
       v[b] = *reinterpret_cast<const Word<kBytes>*>(in + min(i + b * kStep, end - kBytes));
     }
 #pragma unroll
@@ -39,19 +39,11 @@ __device__ __forceinline__ void load_columns(const uint8_t* in, uint32_t shared,
   }
 }
 
-template <int kBytes>
-__device__ __forceinline__ void store_columns(uint8_t* out, uint32_t shared, uint32_t begin, uint32_t end) {
-#pragma unroll 4
-  for (uint32_t i = begin + threadIdx.x * kBytes; i < end; i += kNarrowThreads * kBytes) {
-    store_past_l1(out + i, load_shared<kBytes>(shared + i));
-  }
-}
-
 // kWords: of one row, that a thread has in flight.
 template <int E, bool kMerge, int kWords>
 __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_constant__ NarrowParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kWord = narrow_word(E), kPerWord = kWord / E, kRows = kNarrowBatch / kWords;
+  constexpr int kWord = word_bytes(E), kPerWord = kWord / E, kRows = kNarrowBatch / kWords;
   constexpr uint32_t kNextWord = kNarrowThreads * kWord;  // of a thread in a row, bytes
   using Register = Word<kWord>;
   const uint32_t shared = shared_address(memory);
@@ -63,7 +55,7 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
   in += first * kWord * (kMerge ? 1 : p.rows);
   out += first * kWord * (kMerge ? p.rows : 1);
   auto words = static_cast<uint32_t>(min(p.words - first, int64_t{p.tile_words}));
-  const uint32_t bytes = words * p.rows * kWord, wide = p.wide ? bytes / 16 * 16 : 0;
+  const uint32_t bytes = words * p.rows * kWord, wide = p.wide ? bytes / kVector * kVector : 0;
 
   // Where a thread's elements begin in shared memory, from element `turn` of a word on.
   const uint32_t column_bytes = p.rows * E;
@@ -85,7 +77,7 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
 
   wait_for_inputs();
   if constexpr (!kMerge) {
-    load_columns<16>(in, shared, 0, wide);
+    load_columns<kVector>(in, shared, 0, wide);
     load_columns<kWord>(in, shared, wide, bytes);
     __syncthreads();
   }
@@ -168,8 +160,8 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
   }
   if constexpr (kMerge) {
     __syncthreads();
-    store_columns<16>(out, shared, 0, wide);
-    store_columns<kWord>(out, shared, wide, bytes);
+    store_from_shared<kVector>(out, shared, 0, wide, kNarrowThreads);
+    store_from_shared<kWord>(out, shared, wide, bytes, kNarrowThreads);
   }
 }
 

@@ -8,8 +8,8 @@
 //   store     words wait in shared memory once more, to leave in whole vectors: a period may begin anywhere
 //             in a sector (3 x 5: .97 of a copy for .78)
 //
-// Bound by DRAM, at 1 byte by instructions and shared memory (H200, 65536 x 17 x 31: 80 % of issue slots, 78
-// % of the wavefronts). Tried: blocks that stay and fetch a chunk while they gather another, which find their
+// Bound by DRAM, at 1 byte by instructions and shared memory (H200, 65536 x 17 x 31: of issue slots 80 %, of
+// the wavefronts 78 %). Tried: blocks that stay and fetch a chunk while they gather another, which find their
 // places once (.83 to .90 where this has .93 to .97: blocks that come and go spread reads and writes better);
 // words in another order among lanes (the same wavefronts); chunks of 12 and 16 KiB (.01 to .04 worse).
 #pragma once
@@ -39,7 +39,7 @@ template <int E, int kSlots>
 __global__ void __launch_bounds__(kPeriodicMostThreads)
     periodic_kernel(const __grid_constant__ PeriodicParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kWord = E < 4 ? 4 : E, kPerWord = kWord / E;
+  constexpr int kWord = word_bytes(E), kPerWord = kWord / E;
   const uint32_t data = shared_address(memory), gathered = data + p.chunk_bytes,
                  table = gathered + p.chunk_bytes;
   const int64_t first = int64_t{blockIdx.x} * p.chunk_bytes;
@@ -111,10 +111,7 @@ __global__ void __launch_bounds__(kPeriodicMostThreads)
   }
   __syncthreads();
   uint8_t* const out = p.out + first;
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x * kVector; i < vectors_end; i += blockDim.x * kVector) {
-    store_past_l1(out + i, load_shared<kVector>(gathered + i));
-  }
+  store_from_shared<kVector>(out, gathered, 0, vectors_end, blockDim.x);
   if (tail < bytes) store_past_l1(out + tail, load_shared<4>(gathered + tail));
 }
 

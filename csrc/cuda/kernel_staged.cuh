@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kStagedThreads) staged_kernel(const __grid_con
   const uint32_t data = shared_address(memory) + p.in_run_count * static_cast<uint32_t>(sizeof(StagedRun));
   stage_runs<E>(p, tile, reinterpret_cast<StagedRun*>(memory), data);
 
-  constexpr int kWord = staged_word(E);
+  constexpr int kWord = word_bytes(E);
   constexpr int kPerWord = kWord / E;
   using Register = Word<kWord>;  // what an element is loaded to
   const int run_elements = p.out_prefix * tile.limit(p.out_last_cut, p.out_last);

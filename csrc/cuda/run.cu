@@ -194,14 +194,14 @@ cudaError_t run_variant(const Launch& l, const Params& params) {
 
 NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
-  const int64_t per_word = narrow_word(p.element_bytes) / p.element_bytes;
+  const int64_t per_word = word_bytes(p.element_bytes) / p.element_bytes;
   NarrowParams n;
   n.in = in;
   n.out = out;
   n.rows = static_cast<uint32_t>(m.rows);
   n.tile_words = static_cast<uint32_t>(plan.tile[m.col_dim()] / per_word);
   n.words = m.cols / per_word;
-  n.pitch = m.merges ? p.dims[m.row_dim()].in_stride : p.dims[m.row_dim()].out_stride;
+  n.pitch = m.pitch;
   constexpr int kLogBanks = 5;
   n.log_spread = kLogBanks;
   for (uint32_t r = n.rows; r % 2 == 0 && n.log_spread > 0; r /= 2) --n.log_spread;
