@@ -29,6 +29,12 @@ PROBLEMS = {
     "tile_small": ["64x64", "512x512", "1024x1024", "2048x2048"],
     "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
     "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"],
+    "fitted": [
+        "33x17x65x31x63:4,2,0,3,1",
+        "1000003x5x11:2,1,0",
+        "37x41x31x29x43:2,0,4,1,3",
+        "7x13x11x9x17x5x33:6,4,2,0,1,3,5",
+    ],
     "narrow": ["20000000x3", "12x5000000", "33x2000000", "64x3x224x224:0,2,3,1", "200000x8", "5x200000"],
     "periodic": ["65536x17x31:0,2,1", "10000000x3x5:0,2,1", "1000000x4x4:0,2,1", "100000x5x6x7:0,3,2,1"],
     "staged": [
@@ -109,6 +115,7 @@ NUMBERS = {
     "copy": ("kCopy", "kSimpleThreads", [128, 256, 512, 1024]),
     "rows": ("kRows", "kRowsTileVectors", [256, 512, 1024, 2048, 4096]),
     "runs": ("kRows", "kRunsChunkBytes", [4096, 8192, 16384, 32768]),
+    "fitted": ("kTileUnaligned", "kFittedOutBytes", [224, 352, 480, 608]),
     "narrow": ("kNarrow", "kNarrowTileWords", [768, 1024, 1536, 2048, 3072]),
     "periodic": ("kPeriodic", "kPeriodicChunkBytes", [4096, 6144, 8192, 12288, 16384]),
     "staged": ("kStaged", "kStagedTileBytes", [10240, 14336, 16384, 20480, 24576, 32768]),

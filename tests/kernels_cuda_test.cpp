@@ -102,17 +102,18 @@ int main() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const std::vector<std::pair<Ints, Ints>> permutations = {
-      {{4099}, {0}},                     // copy
-      {{31, 40, 512}, {1, 0, 2}},        // rows
-      {{256, 384}, {1, 0}},              // tile_small
-      {{257, 391}, {1, 0}},              // the same, element by element
-      {{4096, 4112}, {1, 0}},            // tile, below 8 bytes
-      {{2049, 2303}, {1, 0}},            // tile_unaligned, below 8 bytes
-      {{23, 31, 17, 41}, {3, 2, 1, 0}},  // the same, two dims for its rows and two for its columns
-      {{5, 3000}, {1, 0}},               // narrow, below 16 bytes
-      {{3, 700, 12}, {0, 2, 1}},         // the same, split
-      {{9, 33, 31}, {0, 2, 1}},          // periodic
-      {{7, 5, 11, 13}, {3, 1, 0, 2}},    // staged
+      {{4099}, {0}},                          // copy
+      {{31, 40, 512}, {1, 0, 2}},             // rows
+      {{256, 384}, {1, 0}},                   // tile_small
+      {{257, 391}, {1, 0}},                   // the same, element by element
+      {{4096, 4112}, {1, 0}},                 // tile, below 8 bytes
+      {{2049, 2303}, {1, 0}},                 // tile_unaligned, below 8 bytes
+      {{23, 31, 17, 41}, {3, 2, 1, 0}},       // the same, two dims for its rows and two for its columns
+      {{9, 17, 5, 31, 63}, {4, 2, 0, 3, 1}},  // the same, fitted to few columns, below 4 bytes
+      {{5, 3000}, {1, 0}},                    // narrow, below 16 bytes
+      {{3, 700, 12}, {0, 2, 1}},              // the same, split
+      {{9, 33, 31}, {0, 2, 1}},               // periodic
+      {{7, 5, 11, 13}, {3, 1, 0, 2}},         // staged
   };
   for (const int64_t bytes : {1, 2, 4, 8, 16}) {
     for (const auto& [sizes, dims] : permutations) {

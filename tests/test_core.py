@@ -448,6 +448,7 @@ CHOICES: list[tuple[Case, str, str]] = [
         "narrow",
     ),
     (Case("choice", "HWC to CHW, odd", (64, 225, 225, 3), (0, 3, 1, 2), (1, 2)), "tile", "staged"),
+    (Case("choice", "few columns of a permutation", (33, 17, 65, 31, 63), (4, 2, 0, 3, 1)), "staged", "tile_unaligned"),
     (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
     (
@@ -480,6 +481,32 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
         if _C.kernels("cuda"):
             plan = _C.plan_cuda(p, _C.DeviceFacts())
             assert plan.kernel == on_cuda, (size, plan)
+
+
+@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "tile"),
+    [
+        ((33, 17, 65, 31, 63), (4, 2, 0, 3, 1), 1, [64, 480]),  # 17391 rows are 37 bands, 31 bytes of halo included
+        ((33, 17, 65, 31, 63), (4, 2, 0, 3, 1), 2, [64, 240]),
+        ((37, 41, 31, 29, 43), (2, 0, 4, 1, 3), 1, [44, 640]),  # 1189 rows are 2 bands of one size
+        ((33, 17, 65, 31, 63), (4, 2, 0, 3, 1), 4, None),  # wider elements have no fitted tile,
+        ((8191, 8193), (1, 0), 1, None),  # nor have many columns,
+        ((1_000_003, 40, 55), (2, 1, 0), 1, None),  # nor have rows that 32 bits do not tell apart:
+        ((1_000_003, 5, 55), (2, 1, 0), 1, [56, 480]),  # here they do
+    ],
+)
+def test_few_columns_have_a_tile_that_fits(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, tile: list[int] | None
+) -> None:
+    plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
+    assert plan.kernel == "tile_unaligned"
+    found = [t for t in plan.tile if t > 1]
+    if tile:
+        assert found == tile
+        assert plan.block == 256
+    else:
+        assert found in ([124, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
 
 
 # The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores.

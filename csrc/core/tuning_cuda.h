@@ -143,7 +143,7 @@ inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an
 // kernel_tile_unaligned.cuh.
 struct UnalignedVariant {
   int element_bytes;
-  int words;      // of an input row, a lane
+  int words;  // of an input row, a lane. 0: the tile is as wide as the matrix wants it, see fitted_words()
   int out_bytes;  // piece of an output row
   int warps;
   int min_blocks;
@@ -170,12 +170,51 @@ struct UnalignedVariant {
   constexpr int shared_bytes() const {
     return data_bytes() + (halo() + rows()) * 8 + cols() * kOutputRowBytes;
   }
+  // Whether its tiles are as large as the matrix wants them: out_bytes and what lanes have in flight are
+  // limits.
+  constexpr bool fitted() const { return words == 0; }
 };
 
 // Tiles along an output row of `bytes`: the first sector may begin up to all but an element inside the row.
-constexpr int64_t unaligned_bands(int64_t bytes, const UnalignedVariant& v) {
-  return (bytes + kSector - v.element_bytes + v.out_bytes - 1) / v.out_bytes;
+constexpr int64_t unaligned_bands(int64_t bytes, int64_t element_bytes, int64_t tile_bytes) {
+  return ceil_div(bytes + kSector - element_bytes, tile_bytes);
 }
+
+// A tile of the unaligned kernel, in elements.
+struct UnalignedTile {
+  int rows = 0, cols = 0;
+};
+
+// Words that a lane of a fitted tile has in flight at most, each of block() rows, and lanes of a warp that
+// have words of their own.
+constexpr int fitted_words_in_flight(int element_bytes) { return element_bytes == 1 ? 10 : 19; }
+inline constexpr int kFittedLanes = 31;
+
+// Words that a fitted tile reads of each input row: where rows begin anywhere in a word, the last has no
+// column of its own.
+constexpr int fitted_words(const UnalignedTile& tile, const UnalignedVariant& v) {
+  return tile.cols / v.block() + 1;
+}
+// Groups of block() rows that a warp of a fitted tile reads.
+constexpr int fitted_groups(const UnalignedTile& tile, const UnalignedVariant& v) {
+  return (v.halo() + tile.rows) / (v.block() * v.warps);
+}
+// The words of them that a lane reads.
+constexpr int fitted_batches(const UnalignedTile& tile, const UnalignedVariant& v) {
+  return static_cast<int>(ceil_div(fitted_groups(tile, v) * fitted_words(tile, v), kFittedLanes));
+}
+
+constexpr int unaligned_shared_bytes(const UnalignedTile& tile, const UnalignedVariant& v) {
+  if (!v.fitted()) return v.shared_bytes();
+  const int64_t columns = round_up(tile.cols / v.block() * v.group_bytes(), 16);
+  return static_cast<int>(columns + (v.halo() + v.rows()) * 4 + tile.cols * kOutputRowBytes);
+}
+
+// Of the output rows of a fitted tile, at most, and where there are so few columns that lanes have room for
+// more. One H200, geometric mean of four problems at 224, 352, 480 and 608 (tune.py): 1 byte .62 .68 .70 .67,
+// 2 bytes .71 .76 .78 .78; with 736 beside 480 .72 and .80.
+inline constexpr int kFittedOutBytes = 480;
+inline constexpr int kFittedOutBytesMost = 736;
 
 // One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py).
 // Of two tiles of a width, the narrower is for permutations of few columns: 128 x 31 x 127 x 113 -> 1,3,0,2
@@ -190,6 +229,13 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {4, 2, 512, 8, 4, {0.933, 0.447}},    // .942 .917 .919 .911
     {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
     {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
+    // Fitted to 33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 1000003 x 5 x 11 -> 2,1,0, 37 x 41 x 31 x 29 x 43 ->
+    // 2,0,4,1,3, 7 x 13 x 11 x 9 x 17 x 5 x 33 -> 6,4,2,0,1,3,5 (the tiles above). Time an instruction a
+    // byte.
+    {1, 0, kFittedOutBytes, 8, 4, {0.79, 0.075}},      // .74 (.60) .82 (.58) .65 (.40) .61 (.34)
+    {1, 0, kFittedOutBytesMost, 8, 4, {0.79, 0.075}},  // too wide, too wide, .70, .62
+    {2, 0, kFittedOutBytes, 8, 4, {0.86, 0.070}},      // .85 (.75) .91 (.90) .71 (.69) .66 (.56)
+    {2, 0, kFittedOutBytesMost, 8, 4, {0.86, 0.070}},  // too wide, too wide, .78, .71
     // Stepped inputs, of which twice as much is read as moved. Their time is over a copy's of all that.
     // 5001 x 8006 [:, ::2], 64 x 700 x 800 [..., ::2] -> 0,2,1, of a copy of what is moved (staged):
     {1, 2, 256, 12, 2, {0.90, 0.71}, 2},  // .59 (.39) .57 (.43)

@@ -6,6 +6,8 @@
 //          anywhere in one: a lane shifts its word and its neighbour's together, and the last lane's columns
 //          are left to the next tile.
 //          Stepped inputs (x[..., ::2]) come in with what lies between their columns, which goes no further.
+//          Where there are fewer columns than that, tiles are fitted to them: a warp's lanes read one row
+//          behind the other, and rows are as many as make bands of one size.
 //   turn   K rows make square blocks of K x K elements, K = elements of a word: transposed in registers, a
 //          word holds K neighbours of an output row.
 //   stage  Words go to shared memory, column by column. Columns of neighbouring lanes lie an odd number of
@@ -26,14 +28,19 @@
 // read and write: here 1.1 to 1.25 times a copy's, for the halo and for rows that begin inside a sector.
 // Larger tiles have fewer, but what shared memory they take is L1 that loads in flight need: beyond some 160
 // KB an SM, rates fall. At 1 and 2 bytes instructions come next: half of what a column costs to store went
-// when the table said all of it (2 bytes, permutations with half-empty tiles: .50 to .55).
+// when the table said all of it (2 bytes, permutations with half-empty tiles: .50 to .55). Fitted tiles are
+// bound by instructions (62 to 79 % of issue slots at 1 byte, 11 to 19 a byte) and shared memory (65 to 70
+// %).
 //
 // Tried and slower: 16 bytes a lane, whose elements go one by one to shared memory (1 byte: .35 to .61 on
 // permutations where this has .44 to .77; 2 bytes: .01 better on plain matrices, .05 worse on permutations);
 // 8 bytes a lane and word (1 byte .02); more threads with fewer loads in flight each (1 byte .05, 2 bytes
 // .01); blocks that read their next tile while they store one (.1 to .15: what waits in registers is fewer
 // warps); leaving out rows that the matrix does not have (a branch a group of rows: .01 on all that has
-// them).
+// them). For fitted tiles: where a row begins in 64 bits, or with its last word beside it (shared memory 86
+// %, .70 for .73 and .76 for .82); columns as far apart as each tile needs (.03 to .04). In their place:
+// staging with the places of a tile's elements in tables (1 byte .54 for .73 and .57 for .65, 12 to 19
+// instructions a byte and twice the wavefronts of shared memory).
 #pragma once
 
 #include <type_traits>
@@ -65,9 +72,13 @@ struct UnalignedConfig {
   // Rows are read in groups of as many as a block has.
   static constexpr int kGroups = (kHalo + kRows) / kBlock;
   static constexpr int kBatch = static_cast<int>(ceil_div(kGroups, Warps));  // groups of a warp
-  static_assert(OutBytes % kStore == 0, "every lane stores equally many words");
+  static constexpr bool kFitted = Words == 0;
+  static constexpr int kFittedBatch = fitted_words_in_flight(Element);  // words of a lane, in each row
+  static constexpr int kStores = static_cast<int>(ceil_div(OutBytes, kStore));
+  static_assert(kFitted || OutBytes % kStore == 0, "every lane stores equally many words");
   static_assert(kGroupBytes / kWord % 2 == 1, "odd distance in words");
   static_assert(kDataBytes % 16 == 0 && (kHalo + kRows) % 2 == 0, "alignment of the tables behind");
+  static_assert(!kFitted || kSector / kWord % Warps == 0, "every warp reads as many rows of a sector");
 };
 
 // What a tile stores of one output row.
@@ -77,6 +88,140 @@ struct alignas(16) OutputRow {
   int32_t lead;   // bytes of the sector before the first one
 };
 static_assert(sizeof(OutputRow) == kOutputRowBytes, "the planner counts the table into shared memory");
+
+// Brings the rows of a fitted tile to shared memory, turned. A warp has `groups` groups of rows from `first`
+// on, whose words it takes one row behind the other: lanes have what follows one another, the last one what
+// the first has next. Between its loads and its stores it does what `meanwhile` is.
+template <class C, class Meanwhile>
+__device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t* in, uint32_t last_byte,
+                                             int first, int groups, const uint32_t* row_begins,
+                                             uint32_t columns, Meanwhile meanwhile) {
+  constexpr int K = C::kBlock, kWord = C::kWord, kBatch = C::kFittedBatch;
+  const int lane = threadIdx.x % 32, count = groups * static_cast<int>(words.divisor);
+  struct Place {
+    int group, word;
+    uint32_t begin[K];  // of the group's rows
+  };
+  const auto find = [&](int b) {
+    const QuotRem at = words.divmod(min(b * kFittedLanes + lane, count - 1));
+    Place place{first + static_cast<int>(at.quot), static_cast<int>(at.rem)};
+    const uint32_t from = shared_address(row_begins + place.group * K);
+    if constexpr (K == 4) {
+      const uint4 begin = load_shared<16>(from);
+      place.begin[0] = begin.x, place.begin[1] = begin.y, place.begin[2] = begin.z, place.begin[3] = begin.w;
+    } else {
+      const uint2 begin = load_shared<8>(from);
+      place.begin[0] = begin.x, place.begin[1] = begin.y;
+    }
+    return place;
+  };
+  const uint64_t keep = keep_policy();
+  uint32_t v[kBatch][K];
+#pragma unroll
+  for (int b = 0; b < kBatch; ++b) {
+    if (b * kFittedLanes >= count) break;
+    const Place place = find(b);
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      // Words past the row's end are replaced by its last one.
+      const uint32_t byte = min(place.begin[j] + place.word * kWord, place.begin[j] + last_byte);
+      v[b][j] = load_keep<kWord>(in + (byte & ~(kWord - 1)), keep);
+    }
+  }
+  meanwhile();
+#pragma unroll
+  for (int b = 0; b < kBatch; ++b) {
+    if (b * kFittedLanes >= count) break;
+    const Place place = find(b);
+    uint32_t block[K];
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      block[j] = __funnelshift_r(v[b][j], __shfl_down_sync(~0u, v[b][j], 1), place.begin[j] * 8);
+    }
+    transpose_words(block);
+    const bool has_columns = place.word + 1 < static_cast<int>(words.divisor);
+    if (lane < kFittedLanes && b * kFittedLanes + lane < count && has_columns) {
+      const uint32_t to = columns + place.word * C::kGroupBytes + place.group * kWord;
+#pragma unroll
+      for (int m = 0; m < K; ++m) store_shared<kWord>(to + m * C::kColumnBytes, block[m]);
+    }
+  }
+}
+
+// The same of a strip of many columns, every kWarps-th group a warp. `elements`: of an input row, from the
+// tile's first on.
+template <class C, class Meanwhile>
+__device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, const int64_t* row_begins,
+                                            uint32_t columns, Meanwhile meanwhile) {
+  constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStep = C::kStep;
+  using Register = Word<kWord>;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const auto group_of = [&](int b) { return warp + b * C::kWarps; };
+  const auto is_group = [&](int b) { return C::kGroups % C::kWarps == 0 || group_of(b) < C::kGroups; };
+  const uint64_t keep = keep_policy();
+  Register v[C::kBatch][K][kWords];
+  const auto load = [&](auto whole) {  // no input row ends in a whole tile
+    constexpr bool kWhole = decltype(whole)::value;
+    const uint8_t* const lane_in = in + (kWhole ? lane * kWord : 0);
+    const auto room = static_cast<int>(min(elements * E - 1, int64_t{C::kElements * E + kWord}));
+#pragma unroll
+    for (int b = 0; b < C::kBatch; ++b) {
+      if (!is_group(b)) break;
+#pragma unroll
+      for (int j = 0; j < K; ++j) {
+        const int64_t begin = row_begins[group_of(b) * K + j];
+        const uint8_t* const from = lane_in + (begin & ~int64_t{kWord - 1});
+        // Words past the row's end are replaced by its last one.
+        const int last = (room + static_cast<int>(begin & (kWord - 1))) / kWord;
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) {
+          const int word = kWhole ? w * 32 : min(lane + w * 32, last);
+          v[b][j][w] = load_keep<kWord>(from + word * kWord, keep);
+        }
+      }
+    }
+  };
+  if (elements >= C::kElements + K) {
+    load(std::true_type());
+  } else {
+    load(std::false_type());
+  }
+  meanwhile();
+  constexpr int kLaneStep = K < kStep ? kStep / K : 1;  // lanes that have a column
+  const uint32_t to = columns + lane / kLaneStep * C::kGroupBytes;
+#pragma unroll
+  for (int b = 0; b < C::kBatch; ++b) {
+    if (!is_group(b)) break;
+    Register block[kWords][K];
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) block[w][j] = v[b][j][w];
+      if constexpr (K > 1) {
+        const auto shift = static_cast<uint32_t>(row_begins[group_of(b) * K + j]) * 8;
+        uint32_t next[kWords];  // what follows the lane's words: behind the last lane's, the first lane's
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) next[w] = __shfl_sync(~0u, block[w][j], (lane + 1) & 31);
+#pragma unroll
+        for (int w = 0; w + 1 < kWords; ++w) next[w] = lane == 31 ? next[w + 1] : next[w];
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) block[w][j] = __funnelshift_r(block[w][j], next[w], shift);
+      }
+    }
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      if constexpr (K > 1) transpose_words(block[w]);
+#pragma unroll
+      for (int m = 0; m < K; m += kStep) {
+        if (K > 1 || lane % kStep == 0) {
+          store_shared<kWord>(
+              to + w * 32 / kLaneStep * C::kGroupBytes + m / kStep * C::kColumnBytes + group_of(b) * kWord,
+              block[w][m]);
+        }
+      }
+    }
+  }
+}
 
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::kMinBlocks))
@@ -89,13 +234,19 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   const uint8_t* in;
   uint8_t* out;  // start of the tile's first output row
   const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
-  const int64_t row0 = tile.band * C::kRows, col0 = tile.strip * C::kCols;
+  const int tile_words = C::kFitted ? static_cast<int>(p.tile_words.divisor) : kWords * 32;
+  const int tile_cols = C::kFitted ? (tile_words - 1) * K : C::kCols;
+  const int tile_rows = C::kFitted ? p.tile_rows : C::kRows, out_bytes = tile_rows * E;
+  const int64_t row0 = tile.band * tile_rows, col0 = tile.strip * tile_cols;
   if (row0 * E >= p.rows * E + kSector) return;  // groups are of one size: the last may end early
   in += col0 * kStep * E;
   out += row0 * E;
   p.outer.advance(tile.matrix, in, out);
   // Where input rows begin, counted from a whole word.
-  auto* const row_begins = reinterpret_cast<int64_t*>(columns + C::kDataBytes);
+  using RowBegin = std::conditional_t<C::kFitted, uint32_t, int64_t>;
+  auto* const row_begins = reinterpret_cast<RowBegin*>(
+      columns +
+      (C::kFitted ? static_cast<int>(round_up((tile_words - 1) * C::kGroupBytes, 16)) : C::kDataBytes));
   auto* const output_rows = reinterpret_cast<OutputRow*>(row_begins + C::kHalo + C::kRows);
   const auto in_low = static_cast<int>(reinterpret_cast<uintptr_t>(in) & (kWord - 1));
   in -= in_low;
@@ -106,117 +257,61 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   };
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  {
-    const auto group_of = [&](int b) { return warp + b * C::kWarps; };
-    const auto is_group = [&](int b) { return C::kGroups % C::kWarps == 0 || group_of(b) < C::kGroups; };
-    // Rows outside the matrix are replaced by its nearest one: they are never stored.
+  // Groups of the warp: every kWarps-th, or where tiles are fitted those that follow one another.
+  const int groups = C::kFitted ? (C::kHalo + tile_rows) / (K * C::kWarps) : C::kBatch;
+  const auto group_of = [&](int b) { return C::kFitted ? warp * groups + b : warp + b * C::kWarps; };
+  // Rows outside the matrix are replaced by its nearest one: they are never stored.
 #pragma unroll
-    for (int i = lane; i < C::kBatch * K; i += 32) {
-      if (!is_group(i / K)) break;
-      const int row = group_of(i / K) * K + i % K;
-      const int64_t nearest = min(max(row0 + row - C::kHalo, int64_t{0}), p.rows - 1);
-      row_begins[row] = in_low + p.row_offsets.offset(nearest);
-    }
-    __syncwarp();
-    wait_for_inputs();
-    Register v[C::kBatch][K][kWords];
-    const uint64_t keep = keep_policy();
-    const int64_t elements = (p.cols - 1 - col0) * kStep + 1;  // of an input row, from the tile's first on
-    const auto load = [&](auto whole) {                        // no input row ends in a whole tile
-      constexpr bool kWhole = decltype(whole)::value;
-      const uint8_t* const lane_in = in + (kWhole ? lane * kWord : 0);
-      const auto room = static_cast<int>(min(elements * E - 1, int64_t{C::kElements * E + kWord}));
-#pragma unroll
-      for (int b = 0; b < C::kBatch; ++b) {
-        if (!is_group(b)) break;
-#pragma unroll
-        for (int j = 0; j < K; ++j) {
-          const int64_t begin = row_begins[group_of(b) * K + j];
-          const uint8_t* const from = lane_in + (begin & ~int64_t{kWord - 1});
-          // Words past the row's end are replaced by its last one.
-          const int last = (room + static_cast<int>(begin & (kWord - 1))) / kWord;
-#pragma unroll
-          for (int w = 0; w < kWords; ++w) {
-            const int word = kWhole ? w * 32 : min(lane + w * 32, last);
-            v[b][j][w] = load_keep<kWord>(from + word * kWord, keep);
-          }
-        }
-      }
-    };
-    if (elements >= C::kElements + K) {
-      load(std::true_type());
-    } else {
-      load(std::false_type());
-    }
-    for (int c = threadIdx.x; c < C::kCols; c += C::kThreads) {
+  for (int i = lane; i < groups * K; i += 32) {
+    if (!C::kFitted && C::kGroups % C::kWarps != 0 && group_of(i / K) >= C::kGroups) break;
+    const int row = group_of(i / K) * K + i % K;
+    const int64_t nearest = min(max(row0 + row - C::kHalo, int64_t{0}), p.rows - 1);
+    row_begins[row] = static_cast<RowBegin>(in_low + p.row_offsets.offset(nearest));
+  }
+  __syncwarp();
+  wait_for_inputs();
+  const auto find_columns = [&] {
+    for (int c = threadIdx.x; c < tile_cols; c += C::kThreads) {
       uint8_t* const begin = out + p.col_offsets.offset(min(col0 + c, p.cols - 1));
       const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & (kSector - 1));
       output_rows[c] = {begin - lead, column(c) - ((lead + kWord - 1) & ~(kWord - 1)), lead};
     }
-    constexpr int kLaneStep = K < kStep ? kStep / K : 1;  // lanes that have a column
-    const uint32_t to = shared_address(columns) + lane / kLaneStep * C::kGroupBytes;
-#pragma unroll
-    for (int b = 0; b < C::kBatch; ++b) {
-      if (!is_group(b)) break;
-      Register block[kWords][K];
-#pragma unroll
-      for (int j = 0; j < K; ++j) {
-#pragma unroll
-        for (int w = 0; w < kWords; ++w) block[w][j] = v[b][j][w];
-        if constexpr (K > 1) {
-          const auto shift = static_cast<uint32_t>(row_begins[group_of(b) * K + j]) * 8;
-          uint32_t next[kWords];  // what follows the lane's words: behind the last lane's, the first lane's
-#pragma unroll
-          for (int w = 0; w < kWords; ++w) next[w] = __shfl_sync(~0u, block[w][j], (lane + 1) & 31);
-#pragma unroll
-          for (int w = 0; w + 1 < kWords; ++w) next[w] = lane == 31 ? next[w + 1] : next[w];
-#pragma unroll
-          for (int w = 0; w < kWords; ++w) block[w][j] = __funnelshift_r(block[w][j], next[w], shift);
-        }
-      }
-#pragma unroll
-      for (int w = 0; w < kWords; ++w) {
-        if constexpr (K > 1) transpose_words(block[w]);
-#pragma unroll
-        for (int m = 0; m < K; m += kStep) {
-          if (K > 1 || lane % kStep == 0) {
-            store_shared<kWord>(
-                to + w * 32 / kLaneStep * C::kGroupBytes + m / kStep * C::kColumnBytes + group_of(b) * kWord,
-                block[w][m]);
-          }
-        }
-      }
-    }
+  };
+  if constexpr (C::kFitted) {
+    stage_fitted<C>(p.tile_words, in, static_cast<uint32_t>(p.cols * E - 1), group_of(0), groups, row_begins,
+                    shared_address(columns), find_columns);
+  } else {
+    stage_strip<C>(in, (p.cols - 1 - col0) * kStep + 1, row_begins, shared_address(columns), find_columns);
   }
   __syncthreads();
 
-  const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
+  const int cols = static_cast<int>(min(p.cols - col0, int64_t{tile_cols}));
   const int64_t row_bytes = p.rows * E, tile_begin = row0 * E;
   const auto store_rows = [&](auto whole) {  // no output row begins or ends in a whole tile
     constexpr bool kWhole = decltype(whole)::value;
     // What there is of an output row, in bytes from the tile's first one.
     const int low = tile_begin == 0 ? 0 : -kSector;
-    const auto high = static_cast<int>(min(row_bytes - tile_begin, int64_t{C::kOutBytes}));
+    const auto high = static_cast<int>(min(row_bytes - tile_begin, int64_t{out_bytes}));
 #pragma unroll 2
     for (int c = warp; c < cols; c += C::kWarps) {
       const OutputRow row = output_rows[c];
-      Register v[C::kOutBytes / kStore];
+      Register v[C::kStores];
 #pragma unroll
-      for (int i = 0; i < C::kOutBytes / kStore; ++i) {
+      for (int i = 0; i < C::kStores; ++i) {
         const uint32_t from = row.from + lane * kWord + i * kStore;
         v[i] = load_shared<kWord>(from);
         if constexpr (K > 1) v[i] = __funnelshift_r(v[i], load_shared<kWord>(from + kWord), -row.lead * 8);
       }
 #pragma unroll
-      for (int i = 0; i < C::kOutBytes / kStore; ++i) {
-        const int at = lane * kWord + i * kStore - row.lead;
-        if (kWhole || (at >= low && at + kWord <= high)) {
-          store_past_l1(row.to + lane * kWord + i * kStore, v[i]);
+      for (int i = 0; i < C::kStores; ++i) {
+        const int to = lane * kWord + i * kStore, at = to - row.lead;
+        if ((!C::kFitted || to < out_bytes) && (kWhole || (at >= low && at + kWord <= high))) {
+          store_past_l1(row.to + to, v[i]);
         }
       }
       if constexpr (K > 1 && !kWhole) {
         // What the row has of its first word and of its last one: a lane an element.
-        const int begin = max(low, -row.lead), end = min(high, C::kOutBytes - row.lead);
+        const int begin = max(low, -row.lead), end = min(high, out_bytes - row.lead);
         const int head_end = min(begin + (-(row.lead + begin) & (kWord - 1)), end);
         const int tail = max(end - ((end + row.lead) & (kWord - 1)), head_end);
         const bool is_tail = lane >= K;
@@ -227,7 +322,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       }
     }
   };
-  if (tile_begin > 0 && tile_begin + C::kOutBytes <= row_bytes) {
+  if (tile_begin > 0 && tile_begin + out_bytes <= row_bytes) {
     store_rows(std::true_type());
   } else {
     store_rows(std::false_type());

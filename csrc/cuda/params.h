@@ -148,6 +148,9 @@ struct TileParams {
   OuterDims outer;
   // Where each begins in the other memory. Of one dim, a multiple of its pitch.
   FusedDims row_offsets, col_offsets;
+  // Of a fitted tile: its rows, and the words that it reads of each.
+  int32_t tile_rows;
+  FastDiv tile_words;
 
   // Of which matrix block `index` has a tile, and how many tiles come before it along either side.
   struct Tile {
