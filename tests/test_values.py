@@ -460,6 +460,7 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((4, 1, 9, 2, 3, 5, 2), (6, 4, 2, 0, 1, 3, 5)),
     ((9, 17, 5, 31, 63), (4, 2, 0, 3, 1)),  # on CUDA several bands of fitted tiles, below 4 bytes
     ((23, 7, 150, 3), (3, 1, 0, 2)),  # the same, whose output rows begin in the middle of sectors
+    ((40, 13, 1301), (1, 0, 2)),  # on CUDA long runs that begin anywhere, below 4 bytes
 ]
 MIN_ACCEPTED = 20
 
@@ -475,6 +476,23 @@ def test_kernel_lists() -> None:
         names = _C.kernels(backend)
         assert len(names) == len(set(names)) and set(names) <= known
         assert {"copy", "strided"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "size"),
+    [
+        ((304, 160, 16, 24), (61446, 1, 160, 2560), 2),
+        ((132, 8, 28, 188), (44, 5808, 1, 46468), 1),
+        ((144, 84), (1, 152), 1),
+    ],
+)
+def test_padded_blocks(shape: tuple[int, ...], strides: tuple[int, ...], size: int, cuda: str) -> None:
+    """Blocks of narrow elements whose rows lie no whole lines of shared memory apart, where lines are padded."""
+    span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    x = torch.randint(0, 100, (span,), device=cuda).to(ITEMSIZE_DTYPE[size]).as_strided(shape, strides)
+    dims = list(range(len(shape)))
+    out = _C.run_forced(x, dims, "staged")
+    assert_bytes(gather(out), gather(x, dims), "staged")
 
 
 @pytest.mark.parametrize(("backend", "kernel"), forced_kernels())

@@ -387,7 +387,8 @@ StagedLayout staged_layout(const Problem& p, const int32_t* tile, int block) {
     for (int spread = 0; spread < (axes ? 8 : 1); ++spread) {
       layout.fits = true;
       place(p, tile, spread, layout);
-      if (!layout.fits) continue;
+      // Padding keeps the rows of a block equally far apart only where they are whole lines apart without it.
+      if (!layout.fits || (layout.padded && block > 1 && layout.block_shared % kLine != 0)) continue;
       choose_repeat(p, tile, layout);
       const int conflicts = gather_conflicts(p, layout, tile);
       const double cost =
