@@ -588,9 +588,11 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
         const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
         return p.dims[last(p)].extent * across >= kLeastVectors;
       }
+      const int64_t run = p.dims[last(p)].extent * p.element_bytes;
       int dims = 0;
-      return p.dims[last(p)].extent * p.element_bytes >= shortest_run &&
-             span_of_runs(p, dims) >= kShortestSpan;
+      if (run < shortest_run || span_of_runs(p, dims) < kShortestSpan) return false;
+      return p.element_bytes > 2 || run >= kLongRunBytes || !choices.staged().why_not.empty() ||
+             choices.staged().time > staged_runs_time(p.element_bytes);
     }
     case Kernel::kTileSmall: {
       if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;

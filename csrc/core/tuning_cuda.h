@@ -295,6 +295,13 @@ constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
   return (span_bytes + 127 + bytes - 1) / bytes;
 }
 
+// From here on runs of 1- and 2-byte elements are long, and vectors within them have a loop of their own.
+// Shorter ones are rather staged, unless the staged kernel takes longer than this over a copy by its own
+// measure: one H200, 123 permutations with runs of 9 to 394 bytes, geometric mean in 1 byte .58 to .63, in 2
+// bytes .66 to .74.
+inline constexpr int kLongRunBytes = 400;
+constexpr double staged_runs_time(int64_t element_bytes) { return element_bytes == 1 ? 2.5 : 1.9; }
+
 // Staged tiles: bytes of a tile (several blocks share an SM's memory, and small problems need many blocks).
 // One H200, geometric mean of five narrow, batched and N-d problems at 10, 14, 16, 20, 24 and 32 KiB
 // (tune.py): 1 byte .72 .72 .73 .73 .73 .73, 4 bytes .85 .87 .86 .87 .87 .86, 8 bytes .88 .90 .90 .90 .89

@@ -165,19 +165,21 @@ struct RunsChunk {
 
 // Runs of any length at any address, a vector of the output a thread at a time, gathered from the one or more
 // runs that it spans. Bound by instructions (H200: 73 % of issue slots at 1 byte, runs of 33 and of 409).
-template <int E>
+//
+// kLong: vectors within a run come as words that are shifted; those in which runs meet are put together after
+// that, by as many threads: among the others, they would keep every warp waiting (runs of 409, 1 byte .73 to
+// .82, 2 bytes .81 to .89; of 3001 .90 to .96; but of 129, 1 byte, .47 for .67).
+template <int E, bool kLong>
 __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kBytes = runs_chunk_bytes(E);
+  constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / kVector / kSimpleThreads;
   const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
   wait_for_inputs();
-#pragma unroll
-  for (int i = 0; i < kBytes / kVector / kSimpleThreads; ++i) {
-    const int at = (threadIdx.x + i * kSimpleThreads) * kVector;
+  const auto put_together = [&](int at) {
     const int end = min(kVector, chunk.high - at);
     int done = max(chunk.low - at, 0);  // bytes of the vector
     const int start = done;
-    if (done >= end) continue;
+    if (done >= end) return;
     uint4 v = {};
     while (true) {
       const QuotRem run = chunk.find(p, at + done);
@@ -189,6 +191,46 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
       if (done == end) break;
     }
     store_part(chunk.out + at, v, start, end);
+  };
+  if constexpr (!kLong) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) put_together((threadIdx.x + i * kSimpleThreads) * kVector);
+  } else {
+    uint32_t word[kEach][5], shift[kEach];
+    bool whole[kEach];  // within one run
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = (threadIdx.x + i * kSimpleThreads) * kVector;
+      whole[i] = at >= chunk.low && at + kVector <= chunk.high;
+      if (!whole[i]) continue;
+      const QuotRem run = chunk.find(p, at);
+      whole[i] = static_cast<int>(run.rem) + kVector <= chunk.run_bytes;
+      if (!whole[i]) continue;
+      const uint8_t* const from = chunk.begins[run.quot] + run.rem;
+      const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) & 3);
+      const auto* const words = reinterpret_cast<const uint32_t*>(from - skew);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) word[i][j] = words[j];
+      word[i][4] = skew > 0 ? words[4] : 0;
+      shift[i] = skew * 8;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (!whole[i]) continue;
+      const auto shifted = [&](int j) { return __funnelshift_r(word[i][j], word[i][j + 1], shift[i]); };
+      *reinterpret_cast<uint4*>(chunk.out + (threadIdx.x + i * kSimpleThreads) * kVector) =
+          make_uint4(shifted(0), shifted(1), shifted(2), shifted(3));
+    }
+    // Where something begins or ends inside a vector: the chunk's part of the span, and between them runs. Of
+    // the few in one vector, the first stands for it.
+    const int runs = chunk.one ? 0 : (chunk.high + chunk.before - 1) / chunk.run_bytes;
+    const auto boundary = [&](int k) {
+      return k <= 0 ? chunk.low : k > runs ? chunk.high : k * chunk.run_bytes - chunk.before;
+    };
+    for (int k = threadIdx.x; k < runs + 2; k += kSimpleThreads) {
+      const int at = boundary(k) & ~(kVector - 1);
+      if (boundary(k) > at && (k == 0 || boundary(k - 1) <= at)) put_together(at);
+    }
   }
 }
 

@@ -436,7 +436,9 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
       } else if constexpr (E >= 4) {
         return launch<run_elements_kernel<E>>(l, runs_params(l.plan, in, out));
       } else {
-        return launch<runs_kernel<E>>(l, runs_params(l.plan, in, out));
+        const RunsParams runs = runs_params(l.plan, in, out);
+        return runs.run_bytes < kLongRunBytes ? launch<runs_kernel<E, false>>(l, runs)
+                                              : launch<runs_kernel<E, true>>(l, runs);
       }
     case Kernel::kNarrow:
       if constexpr (E <= kNarrowWidest) {
