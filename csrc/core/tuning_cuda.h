@@ -143,7 +143,7 @@ inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an
 // kernel_tile_unaligned.cuh.
 struct UnalignedVariant {
   int element_bytes;
-  int words;  // of an input row, a lane. 0: the tile is as wide as the matrix wants it, see fitted_words()
+  int words;      // of an input row, a lane; 0: see fitted()
   int out_bytes;  // piece of an output row
   int warps;
   int min_blocks;
@@ -170,8 +170,7 @@ struct UnalignedVariant {
   constexpr int shared_bytes() const {
     return data_bytes() + (halo() + rows()) * 8 + cols() * kOutputRowBytes;
   }
-  // Whether its tiles are as large as the matrix wants them: out_bytes and what lanes have in flight are
-  // limits.
+  // Whether tiles are as large as each matrix wants them, up to out_bytes and to what lanes have in flight.
   constexpr bool fitted() const { return words == 0; }
 };
 
@@ -230,12 +229,12 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
     {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
     // Fitted to 33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 1000003 x 5 x 11 -> 2,1,0, 37 x 41 x 31 x 29 x 43 ->
-    // 2,0,4,1,3, 7 x 13 x 11 x 9 x 17 x 5 x 33 -> 6,4,2,0,1,3,5 (the tiles above). Time an instruction a
-    // byte.
+    // 2,0,4,1,3, 7 x 13 x 11 x 9 x 17 x 5 x 33 -> 6,4,2,0,1,3,5 (the tiles above). Their time is of as many
+    // instructions a byte as fitted_work() says.
     {1, 0, kFittedOutBytes, 8, 4, {0.79, 0.075}},      // .74 (.60) .82 (.58) .65 (.40) .61 (.34)
-    {1, 0, kFittedOutBytesMost, 8, 4, {0.79, 0.075}},  // too wide, too wide, .70, .62
+    {1, 0, kFittedOutBytesMost, 8, 4, {0.79, 0.075}},  // the last two: .70 .62
     {2, 0, kFittedOutBytes, 8, 4, {0.86, 0.070}},      // .85 (.75) .91 (.90) .71 (.69) .66 (.56)
-    {2, 0, kFittedOutBytesMost, 8, 4, {0.86, 0.070}},  // too wide, too wide, .78, .71
+    {2, 0, kFittedOutBytesMost, 8, 4, {0.86, 0.070}},  // the last two: .78 .71
     // Stepped inputs, of which twice as much is read as moved. Their time is over a copy's of all that.
     // 5001 x 8006 [:, ::2], 64 x 700 x 800 [..., ::2] -> 0,2,1, of a copy of what is moved (staged):
     {1, 2, 256, 12, 2, {0.90, 0.71}, 2},  // .59 (.39) .57 (.43)
