@@ -458,9 +458,8 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((9, 7, 11, 5, 13), (4, 2, 0, 3, 1)),
     ((8, 12, 10, 8, 4), (3, 1, 4, 0, 2)),
     ((4, 1, 9, 2, 3, 5, 2), (6, 4, 2, 0, 1, 3, 5)),
-    ((9, 17, 5, 31, 63), (4, 2, 0, 3, 1)),  # on CUDA several bands of fitted tiles, below 4 bytes
-    ((23, 7, 150, 3), (3, 1, 0, 2)),  # the same, whose output rows begin in the middle of sectors
-    ((40, 13, 1301), (1, 0, 2)),  # on CUDA long runs that begin anywhere, below 4 bytes
+    ((2, 17, 3, 31, 33), (4, 2, 0, 3, 1)),  # on CUDA several bands of fitted tiles, below 4 bytes
+    ((7, 5, 1301), (1, 0, 2)),  # on CUDA long runs that begin anywhere, below 4 bytes
 ]
 MIN_ACCEPTED = 20
 
