@@ -167,8 +167,8 @@ struct RunsChunk {
 // runs that it spans. Bound by instructions (H200: 73 % of issue slots at 1 byte, runs of 33 and of 409).
 //
 // kLong: vectors within a run come as words that are shifted; those in which runs meet are put together after
-// that, by as many threads: among the others, they would keep every warp waiting (runs of 409, 1 byte .73 to
-// .82, 2 bytes .81 to .89; of 3001 .90 to .96; but of 129, 1 byte, .47 for .67).
+// that, by as many threads: among the others, they would keep every warp waiting (runs of 409, 1 byte .72 to
+// .77, 2 bytes .82 to .86; of 3001, 1 byte .85 to .88; but of 129, 1 byte, .47 for .67).
 template <int E, bool kLong>
 __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
