@@ -149,7 +149,7 @@ template <class C>
 Run run_unaligned(const Problem& p) {
   if (!is_transpose(p)) return refused();
   const Matrix m(p);
-  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows * C::kElement, C::kElement, C::kOutBytes),
+  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows, C::kRows, C::kElement),
                    ceil_div(m.cols, C::kCols), C::kVariant.shared_bytes());
 }
 

@@ -167,6 +167,11 @@ def sources(family: str, element: int) -> list[dict[str, str]]:
     ]
 
 
+def compiler_flags(place: Path, arch: str) -> list[str]:
+    """nvcc's, for a program whose own files are in `place`."""
+    return [f"-arch={arch}", "-O3", "-std=c++17", f"-I{place}", f"-I{ROOT / 'csrc'}"]
+
+
 def build(files: dict[str, str], place: Path, arch: str) -> Path:
     """Compile one program."""
     for name, text in files.items():
@@ -174,7 +179,7 @@ def build(files: dict[str, str], place: Path, arch: str) -> Path:
         (place / name).write_text(text)
     program = place / "tune"
     csrc = ROOT / "csrc"
-    command = ["nvcc", f"-arch={arch}", "-O3", "-std=c++17", f"-I{place}", f"-I{csrc}", "-split-compile=0"]
+    command = ["nvcc", *compiler_flags(place, arch), "-split-compile=0"]
     command += [
         ROOT / "benchmarks" / "tune.cu",
         csrc / "cuda" / "run.cu",

@@ -95,6 +95,19 @@ def cuda() -> str:
     return "cuda"
 
 
+@pytest.fixture
+def nvcc() -> str:
+    """Compiling needs a toolkit, but no GPU. For tests that have the benchmarks on their path."""
+    from benchmarks.ladder.build import find_nvcc
+
+    try:
+        return find_nvcc()
+    except RuntimeError as error:
+        if REQUIRED_GPUS:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
 @pytest.fixture(autouse=True)
 def seed(request: pytest.FixtureRequest) -> Iterator[int]:
     """Every test's own seed: --seed plus a hash of its id, so that tests do not depend on their order."""

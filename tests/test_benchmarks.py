@@ -8,7 +8,6 @@ import json
 import math
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -875,14 +874,13 @@ def test_what_a_sweep_compiles(family: str) -> None:
         tune.with_number(header, "kNoSuch", 1)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-def test_a_sweep_compiles(tmp_path: Path) -> None:
+def test_a_sweep_compiles(nvcc: str, tmp_path: Path) -> None:
     """One variant of every family that a sweep compiles by itself, against the kernels as they are."""
     lines = [tune.variant_line(family, 1, variants(1)[0]) for family, variants in tune.VARIANTS.items()]
     lines += [f'{{"{name}", &run_planned<Kernel::{kernel}>}},' for kernel, name, _ in tune.NUMBERS.values()]
     (tmp_path / "variants.inc").write_text("\n".join(lines) + "\n")
-    command = ["nvcc", "-arch=sm_90", "-std=c++17", f"-I{tmp_path}", f"-I{tune.ROOT / 'csrc'}", "-c"]
-    subprocess.run([*command, "-o", tmp_path / "tune.o", tune.ROOT / "benchmarks" / "tune.cu"], check=True)
+    command = [nvcc, *tune.compiler_flags(tmp_path, "sm_90"), "-c", "-o", tmp_path / "tune.o"]
+    subprocess.run([*command, tune.ROOT / "benchmarks" / "tune.cu"], check=True)
 
 
 def test_a_sweep_ranks_what_has_figures(

@@ -27,19 +27,6 @@ def by_name(rung: Rung) -> str:
     return rung.name
 
 
-@pytest.fixture
-def nvcc() -> None:
-    """Compiling needs a toolkit, but no GPU."""
-    try:
-        build.find_nvcc()
-    except RuntimeError as error:
-        from conftest import REQUIRED_GPUS
-
-        if REQUIRED_GPUS:
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-
-
 @pytest.mark.usefixtures("nvcc")
 @pytest.mark.parametrize("letter", GROUPS)
 def test_library_launches_what_the_model_simulates(letter: str) -> None:

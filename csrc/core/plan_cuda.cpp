@@ -133,44 +133,39 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
   return best;
 }
 
-// Whether 32 bits tell the input's rows of a matrix apart.
-bool is_near(const Problem& p, const TileMatrix& m) {
+// The tile of a variant for a matrix. No columns where one that is fitted would have too many, or where 32
+// bits do not tell the input's rows apart.
+UnalignedTile unaligned_tile(const Problem& p, const TileMatrix& m, const UnalignedVariant& v) {
+  if (!v.fitted()) return {v.rows(), v.cols()};
   int64_t span = m.cols * p.element_bytes;
   for (int i = 0; i < m.row_dim_count; ++i) {
     const Dim& dim = p.dims[m.row_dims[i]];
     span += (dim.extent - 1) * dim.in_stride;
   }
-  return span < kFastDivLimit;
-}
-
-// The tile of a variant for a matrix, of no columns where it has too many for one that is fitted.
-UnalignedTile unaligned_tile(const TileMatrix& m, const UnalignedVariant& v) {
-  if (!v.fitted()) return {v.rows(), v.cols()};
+  if (span >= kFastDivLimit) return {};
   // Bands of one size.
-  const int64_t row_bytes = m.rows * v.element_bytes, touched = row_bytes + kSector - v.element_bytes;
-  const int64_t bands = unaligned_bands(row_bytes, v.element_bytes, v.out_bytes);
-  UnalignedTile tile;
-  tile.rows = static_cast<int>(ceil_div(touched, bands * kSector)) * kSector / v.element_bytes;
+  const int64_t bands = unaligned_bands(m.rows, v.rows(), p.element_bytes);
+  const auto sectors =
+      static_cast<int>(ceil_div(unaligned_touched(m.rows, p.element_bytes), bands * kSector));
+  UnalignedTile tile{sectors * v.halo(), 0};
   const int words = fitted_words_in_flight(v.element_bytes) * kFittedLanes / fitted_groups(tile, v);
   if (m.cols <= (words - 1) * v.block()) tile.cols = static_cast<int>(round_up(m.cols, v.block()));
   return tile;
 }
 
-// Instructions that a thread of a fitted tile spends on a byte of a matrix, roughly.
-double fitted_work(const TileMatrix& m, const UnalignedTile& tile, const UnalignedVariant& v) {
+// Instructions that a thread of a fitted tile spends on a byte of a matrix of so many bands, roughly.
+double fitted_work(const TileMatrix& m, const UnalignedTile& tile, const UnalignedVariant& v, double bands) {
   constexpr double kTile = 300, kColumn = 27, kColumnEnds = 35;
   const double word = 12 + 17.5 * v.block();
-  const int64_t row_bytes = m.rows * v.element_bytes;
-  const auto bands =
-      static_cast<double>(unaligned_bands(row_bytes, v.element_bytes, tile.rows * v.element_bytes));
   const double column = kColumn + kColumnEnds * std::min(1.0, 2 / bands);
   const double thread = kTile + word * fitted_batches(tile, v) + column * tile.cols / v.warps;
-  return thread * v.warps * 32 * bands / static_cast<double>(row_bytes * m.cols);
+  return thread * v.warps * 32 * bands / static_cast<double>(m.rows * m.cols * v.element_bytes);
 }
 
 struct UnalignedChoice {
   int variant = -1;
   TileMatrix matrix;
+  UnalignedTile tile;
   double time = 0;     // over a copy's
   bool idles = false;  // has no tile for most of the SMs
 };
@@ -188,15 +183,14 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
         if (v.element_bytes != p.element_bytes || v.step != step) continue;
-        const UnalignedTile tile = unaligned_tile(m, v);
-        if (tile.cols == 0 || (v.fitted() && !is_near(p, m))) continue;
-        const int64_t bands =
-            unaligned_bands(m.rows * p.element_bytes, p.element_bytes, tile.rows * p.element_bytes);
+        const UnalignedTile tile = unaligned_tile(p, m, v);
+        if (tile.cols == 0) continue;
+        const int64_t bands = unaligned_bands(m.rows, tile.rows, p.element_bytes);
         const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * tile.rows);
-        const double time = v.time(v.fitted() ? 1 / fitted_work(m, tile, v)
+        const double time = v.time(v.fitted() ? 1 / fitted_work(m, tile, v, static_cast<double>(bands))
                                               : rows_filled * std::pow(filled(m.cols, tile.cols), kColumns));
         const int64_t tiles = bands * ceil_div(m.cols, tile.cols) * (element_count(p) / (m.rows * m.cols));
-        if (best.variant < 0 || time < best.time) best = {i, m, time, 3 * tiles < facts.sm_count};
+        if (best.variant < 0 || time < best.time) best = {i, m, tile, time, 3 * tiles < facts.sm_count};
       }
     }
   }
@@ -482,14 +476,12 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
   plan.step = v.step;
   plan.block = v.warps * 32;
-  const UnalignedTile tile = unaligned_tile(m, v);
+  const UnalignedTile& tile = choice.tile;
   plan.shared_bytes = unaligned_shared_bytes(tile, v);
   constexpr int64_t kLine = 128;
-  const int64_t out_bytes = tile.rows * p.element_bytes;
   const int64_t tile_bytes =
-      tile.rows * (tile.cols * p.element_bytes + kLine) + tile.cols * (out_bytes + kSector);
-  return fill_matrix(plan, m, tile.rows, tile.cols,
-                     unaligned_bands(m.rows * p.element_bytes, p.element_bytes, out_bytes),
+      tile.rows * (tile.cols * p.element_bytes + kLine) + tile.cols * (tile.rows * p.element_bytes + kSector);
+  return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, p.element_bytes),
                      bands_in_l2(tile_bytes, ceil_div(m.cols, tile.cols), facts));
 }
 

@@ -174,9 +174,13 @@ struct UnalignedVariant {
   constexpr bool fitted() const { return words == 0; }
 };
 
-// Tiles along an output row of `bytes`: the first sector may begin up to all but an element inside the row.
-constexpr int64_t unaligned_bands(int64_t bytes, int64_t element_bytes, int64_t tile_bytes) {
-  return ceil_div(bytes + kSector - element_bytes, tile_bytes);
+// Bytes of an output row of `rows` elements, counted from its first sector: it may begin up to all but an
+// element inside that. And tiles along it.
+constexpr int64_t unaligned_touched(int64_t rows, int64_t element_bytes) {
+  return (rows - 1) * element_bytes + kSector;
+}
+constexpr int64_t unaligned_bands(int64_t rows, int64_t tile_rows, int64_t element_bytes) {
+  return ceil_div(unaligned_touched(rows, element_bytes), tile_rows * element_bytes);
 }
 
 // A tile of the unaligned kernel, in elements.
@@ -189,10 +193,14 @@ struct UnalignedTile {
 constexpr int fitted_words_in_flight(int element_bytes) { return element_bytes == 1 ? 10 : 19; }
 inline constexpr int kFittedLanes = 31;
 
-// Words that a fitted tile reads of each input row: where rows begin anywhere in a word, the last has no
-// column of its own.
-constexpr int fitted_words(const UnalignedTile& tile, const UnalignedVariant& v) {
-  return tile.cols / v.block() + 1;
+// Words of each input row that a fitted tile of `cols` columns reads: where rows begin anywhere in a word,
+// the last has no column of its own.
+constexpr int fitted_words(int64_t cols, int64_t element_bytes) {
+  return static_cast<int>(cols * element_bytes / word_bytes(element_bytes)) + 1;
+}
+// Bytes of shared memory for its columns, word by word.
+TX_HOST_DEVICE constexpr int fitted_data_bytes(int words, int group_bytes) {
+  return static_cast<int>(round_up((words - 1) * group_bytes, 16));
 }
 // Groups of block() rows that a warp of a fitted tile reads.
 constexpr int fitted_groups(const UnalignedTile& tile, const UnalignedVariant& v) {
@@ -200,13 +208,14 @@ constexpr int fitted_groups(const UnalignedTile& tile, const UnalignedVariant& v
 }
 // The words of them that a lane reads.
 constexpr int fitted_batches(const UnalignedTile& tile, const UnalignedVariant& v) {
-  return static_cast<int>(ceil_div(fitted_groups(tile, v) * fitted_words(tile, v), kFittedLanes));
+  return static_cast<int>(
+      ceil_div(fitted_groups(tile, v) * fitted_words(tile.cols, v.element_bytes), kFittedLanes));
 }
 
 constexpr int unaligned_shared_bytes(const UnalignedTile& tile, const UnalignedVariant& v) {
   if (!v.fitted()) return v.shared_bytes();
-  const int64_t columns = round_up(tile.cols / v.block() * v.group_bytes(), 16);
-  return static_cast<int>(columns + (v.halo() + v.rows()) * 4 + tile.cols * kOutputRowBytes);
+  return fitted_data_bytes(fitted_words(tile.cols, v.element_bytes), v.group_bytes()) +
+         (v.halo() + v.rows()) * 4 + tile.cols * kOutputRowBytes;
 }
 
 // Of the output rows of a fitted tile, at most, and where there are so few columns that lanes have room for
@@ -243,9 +252,9 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {8, 4, 256, 6, 4, {0.99, 0.27}, 2},   // .66 (.54) .69 (.60)
 };
 
-// The narrow kernel: threads a block, words of a tile where its rows allow, and
-// rows at most. One H200, geometric mean of six problems with tiles of 768, 1024, 1536, 2048 and 3072 words
-// (tune.py): 1 byte .94 .94 .92 .90 .84, 2 bytes .95 .95 .92 .91 .89.
+// The narrow kernel: threads a block, words of a tile where its rows allow, and rows at most. One H200,
+// geometric mean of six problems with tiles of 768, 1024, 1536, 2048 and 3072 words (tune.py): 1 byte .94 .94
+// .92 .90 .84, 2 bytes .95 .95 .92 .91 .89.
 inline constexpr int kNarrowThreads = 128;
 inline constexpr int kNarrowTileWords = 1024;
 inline constexpr int kNarrowMostRows = 64;

@@ -245,8 +245,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   // Where input rows begin, counted from a whole word.
   using RowBegin = std::conditional_t<C::kFitted, uint32_t, int64_t>;
   auto* const row_begins = reinterpret_cast<RowBegin*>(
-      columns +
-      (C::kFitted ? static_cast<int>(round_up((tile_words - 1) * C::kGroupBytes, 16)) : C::kDataBytes));
+      columns + (C::kFitted ? fitted_data_bytes(tile_words, C::kGroupBytes) : C::kDataBytes));
   auto* const output_rows = reinterpret_cast<OutputRow*>(row_begins + C::kHalo + C::kRows);
   const auto in_low = static_cast<int>(reinterpret_cast<uintptr_t>(in) & (kWord - 1));
   in -= in_low;

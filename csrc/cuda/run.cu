@@ -122,9 +122,8 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   t.row_offsets = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
   t.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
   t.outer = outer_dims(p, [&](int d) { return m.has(d); });
-  const int64_t per_word = word_bytes(p.element_bytes) / p.element_bytes;
   t.tile_rows = plan.tile[m.row_dims[0]];
-  t.tile_words = FastDiv(plan.tile[m.col_dims[0]] / per_word + 1);
+  t.tile_words = FastDiv(fitted_words(plan.tile[m.col_dims[0]], p.element_bytes));
   return t;
 }
 
