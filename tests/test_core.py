@@ -476,7 +476,7 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     )
     for size, on_cpu, on_cuda in zip(case.itemsizes, cpu_kernels, cuda_kernels, strict=True):
         p = of_case(case.shape, case.dims, size, case.layout)
-        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, streams_tiles=False)
+        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, line_vectors=0)
         assert plan.kernel == on_cpu, (size, plan)
         if _C.kernels("cuda"):
             plan = _C.plan_cuda(p, _C.DeviceFacts())
@@ -509,12 +509,14 @@ def test_few_columns_have_a_tile_that_fits(
         assert found in ([124, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
 
 
-# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores.
+# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores. A last
+# cache that many cores share counts like one of 32 MiB.
+@pytest.mark.parametrize("l3_bytes", [32 << 20, 300 << 20])
 @pytest.mark.parametrize(
     ("shape", "dims", "kernels"),
     [
         ((8192, 8192), (1, 0), "staged stream stream stream stream"),
-        ((2048, 2048), (1, 0), "tile tile stream stream stream"),
+        ((2048, 2048), (1, 0), "tile stream stream stream stream"),  # rows that conflict: from half of the cache on
         ((8191, 8193), (1, 0), "staged staged staged staged staged"),
         ((512, 512), (1, 0), "tile tile tile staged tile"),
         ((4096, 64, 64), (0, 2, 1), "stream stream stream stream stream"),
@@ -528,11 +530,26 @@ def test_few_columns_have_a_tile_that_fits(
         ((64, 224, 224, 3), (0, 3, 1, 2), "tile tile stream stream stream"),
     ],
 )
-def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str) -> None:
+def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str, l3_bytes: int) -> None:
     for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
-        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=32 << 20, streams_tiles=True)
-        found = "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
-        assert found == kernel, (size, plan)
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=l3_bytes, line_vectors=1)
+        assert kernel_and_stores(plan) == kernel, (size, plan)
+
+
+def kernel_and_stores(plan: _C.Plan) -> str:
+    return "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernels"),
+    [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile tile" + 3 * " stream")],
+)
+def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: str) -> None:
+    """But 8-byte elements only of rows that are near each other."""
+    for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
+        problem = of_case(shape, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2), size)
+        plan = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=2)
+        assert kernel_and_stores(plan) == kernel, (size, plan)
 
 
 def test_explain_follows_the_choice(device: str) -> None:

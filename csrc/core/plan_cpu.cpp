@@ -91,10 +91,17 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
 
+// A last cache that is larger than this is so because more cores share it, and further away (Xeon of 300 MiB,
+// 2 threads, 100 to 270 MB: ordinary stores .2 to .5 of a copy, streaming .7 to 1.1).
+constexpr int64_t kMostCacheBytes = 32 << 20;
+
+int64_t cache_bytes(const CpuFacts& facts) { return std::min(facts.l3_bytes, kMostCacheBytes); }
+
 // What the tables above say of problems this large: streaming stores pay from somewhat more than the last
 // cache.
 bool beyond_caches(const Problem& p, const CpuFacts& facts) {
-  return 2 * element_count(p) * p.element_bytes >= facts.l3_bytes + facts.l3_bytes / 4;
+  const int64_t cache = cache_bytes(facts);
+  return 2 * element_count(p) * p.element_bytes >= cache + cache / 4;
 }
 
 // Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
@@ -115,14 +122,13 @@ bool rows_conflict(const Problem& p, int row) {
 }
 
 // Tiles leave the last cache before they fill it: streaming stores pay from three quarters of it on (Zen 5, 1
-// to 4 bytes, 1800^2 to 4200^2). Where rows conflict it is the cores' own caches that are short of sets: a
-// last cache that is larger because more cores share it does not help.
-constexpr int64_t kConflictingCache = 32 << 20;
-
+// to 4 bytes, 1800^2 to 4200^2). Where rows conflict it is the cores' own caches that are short of sets: they
+// pay from half of it on (2048^2 in 2 bytes, 1536^2 in 4: Zen 4 with AVX2 .26 -> .41 of a copy, .41 -> .52;
+// Xeon with AVX-512 .17 -> .60, .18 -> .62).
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
+  const int64_t cache = cache_bytes(facts);
   const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p));
-  const int64_t cache = conflict ? std::min(facts.l3_bytes, kConflictingCache) : facts.l3_bytes;
-  return 2 * element_count(p) * p.element_bytes >= cache - cache / 4;
+  return 2 * element_count(p) * p.element_bytes >= (conflict ? cache / 2 : cache - cache / 4);
 }
 
 // Through staging only where both sides of a matrix are so long.
@@ -142,9 +148,11 @@ bool tile_in_blocks(const Problem& p, bool streaming) {
 
 // Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
-// most bytes between rows at which they won, on Zen 5, by log2 of the element's bytes. Few rows, of a vector
-// lane or more, grow side by side at any distance.
-constexpr int64_t kStreamedPitch[] = {5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+// most bytes between rows at which they won, by the vectors of a line (one: Zen 5; two, AVX2: Zen 4 and a
+// Xeon, 8 bytes 2048^2 to 8192^2 staged .66 .82 .72 of a copy for .57 .70 .61) and log2 of the element's
+// bytes. Few rows, of a vector lane or more, grow side by side at any distance.
+constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
+                                          {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
 constexpr int64_t kStreamedFew = 16;
 constexpr int64_t kLaneBytes = 16;
 
@@ -152,20 +160,21 @@ constexpr int64_t kLaneBytes = 16;
 constexpr int64_t kStreamedRowBytes = 512;
 constexpr int64_t kStreamedTileBytes = 16 << 10;
 
-// Whether they pay, and every vector is a whole line of the output. What is split or merged is as good as
+// Whether they pay, and only whole lines of the output are written. What is split or merged is as good as
 // copied.
 bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  if (!facts.streams_tiles || !tiles_beyond_caches(p, facts)) return false;
+  if (facts.line_vectors == 0 || !tiles_beyond_caches(p, facts)) return false;
   const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
   const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
-  const bool near = whole && rows.extent * e >= kLine && rows.out_stride <= kStreamedPitch[log2_bytes(e)];
+  const bool near = whole && rows.extent * e >= kLine &&
+                    rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][log2_bytes(e)];
   if (splits || merges ? !beyond_caches(p, facts) : !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {

@@ -14,7 +14,7 @@ namespace tx {
 struct CpuFacts {
   int threads = 1;               // most threads a call may use
   const char* isa = "portable";  // name of the micro-kernels in use
-  bool streams_tiles = false;    // they can write whole lines past the caches
+  int line_vectors = 0;          // of theirs that make a line they write past the caches; 0: they write none
   int64_t l3_bytes = 32 << 20;   // last cache, shared by all cores
 };
 

@@ -68,7 +68,7 @@ int64_t last_cache_bytes(int64_t otherwise) {
 CpuFacts this_machine() {
   CpuFacts f;
   f.isa = micro_kernels_in_use().name;
-  f.streams_tiles = micro_kernels_in_use().stream_transpose[0] != nullptr;
+  f.line_vectors = micro_kernels_in_use().line_vectors;
   f.l3_bytes = last_cache_bytes(f.l3_bytes);
   return f;
 }

@@ -22,9 +22,10 @@ struct MicroKernels {
   // The same in blocks of several vectors on each side, for elements of at most 4 bytes.
   Transpose transpose_blocks[3];
 
-  // Both past the caches; null where a vector is not a whole line. The caller fences, and sees to it that
-  // every vector written is a line: `out`, its pitch and `cols` are whole lines, or, where cols are narrow
-  // (core/narrow.h) and rows adjoin, `out` and `rows` are.
+  // Both past the caches; null where line_vectors, the vectors that make a line, is 0. The caller fences, and
+  // sees to it that only whole lines are written: `out`, its pitch and `cols` are whole lines, or, where cols
+  // are narrow (core/narrow.h) and rows adjoin, `out` and `rows` are.
+  int line_vectors;
   Transpose stream_transpose[5];
   Transpose stream_blocks[3];
 

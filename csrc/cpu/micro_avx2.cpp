@@ -56,7 +56,64 @@ struct Avx2 {
   static void fence() { _mm_sfence(); }
 };
 
-constexpr MicroKernels kTable = micro_kernels<Avx2>("avx2");
+// Two of them side by side, a whole cache line: for streaming stores, which meet in the core's
+// write-combining buffers and leave together.
+struct Avx2Line {
+  struct Vec {
+    Avx2::Vec half[2];
+  };
+  static constexpr int kLanes = 4;
+  static constexpr bool kShuffles = true;
+  template <int e>
+  static constexpr bool kPermutes = false;
+
+  TX_INLINE Vec load(const char* p) { return {{Avx2::load(p), Avx2::load(p + 32)}}; }
+  TX_INLINE void stream_half(char* p, Avx2::Vec v) {
+    _mm256_stream_si256(reinterpret_cast<Avx2::Vec*>(p), v);
+  }
+  TX_INLINE void stream_line(char* p, Vec v) {
+    stream_half(p, v.half[0]);
+    stream_half(p + 32, v.half[1]);
+  }
+  TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
+    return {{Avx2::load_lanes(p, stride), Avx2::load_lanes(p + 2 * stride, stride)}};
+  }
+  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
+    TX_UNROLL for (int h = 0; h < 2; ++h) {
+      char* const to = p + 2 * h * stride;
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(v.half[h]));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + stride), _mm256_extracti128_si256(v.half[h], 1));
+    }
+  }
+  TX_INLINE void transpose_lanes(Vec* v) {
+    Vec t[4];
+    TX_UNROLL for (int h = 0; h < 2; ++h) {
+      TX_UNROLL for (int c = 0; c < 2; ++c) {
+        Avx2::Vec pair[2] = {v[2 * h].half[c], v[2 * h + 1].half[c]};
+        Avx2::transpose_lanes(pair);
+        t[2 * c].half[h] = pair[0];
+        t[2 * c + 1].half[h] = pair[1];
+      }
+    }
+    TX_UNROLL for (int c = 0; c < 4; ++c) v[c] = t[c];
+  }
+  template <int e>
+  TX_INLINE Vec zip_lo(Vec a, Vec b) {
+    return {{Avx2::zip_lo<e>(a.half[0], b.half[0]), Avx2::zip_lo<e>(a.half[1], b.half[1])}};
+  }
+  template <int e>
+  TX_INLINE Vec zip_hi(Vec a, Vec b) {
+    return {{Avx2::zip_hi<e>(a.half[0], b.half[0]), Avx2::zip_hi<e>(a.half[1], b.half[1])}};
+  }
+  TX_INLINE Vec shuffle(Vec v, const uint8_t* index) {
+    return {{Avx2::shuffle(v.half[0], index), Avx2::shuffle(v.half[1], index)}};
+  }
+  TX_INLINE Vec either(Vec a, Vec b) {
+    return {{Avx2::either(a.half[0], b.half[0]), Avx2::either(a.half[1], b.half[1])}};
+  }
+};
+
+constexpr MicroKernels kTable = micro_kernels<Avx2, Avx2Line>("avx2");
 
 }  // namespace
 

@@ -543,24 +543,27 @@ void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, i
   transpose_by_lane<e>(in, in_pitch, out, out_pitch, wide_rows, rows, 0, cols);
 }
 
-template <class I>
+// The streaming kernels are made of Line's vectors, where those are whole lines: I's own, or several as one.
+template <class I, class Line = I>
 constexpr MicroKernels micro_kernels(const char* name) {
   MicroKernels k{name,
                  {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>},
                  {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>},
+                 0,
                  {},
                  {},
                  I::stream,
                  I::fence};
-  if constexpr (sizeof(typename I::Vec) == kLine) {
-    k.stream_transpose[0] = transpose<I, 1, true>;
-    k.stream_transpose[1] = transpose<I, 2, true>;
-    k.stream_transpose[2] = transpose<I, 4, true>;
-    k.stream_transpose[3] = transpose<I, 8, true>;
-    k.stream_transpose[4] = transpose<I, 16, true>;
-    k.stream_blocks[0] = transpose<I, 1, true, true>;
-    k.stream_blocks[1] = transpose<I, 2, true, true>;
-    k.stream_blocks[2] = transpose<I, 4, true, true>;
+  if constexpr (sizeof(typename Line::Vec) == kLine) {
+    k.line_vectors = kLine / sizeof(typename I::Vec);
+    k.stream_transpose[0] = transpose<Line, 1, true>;
+    k.stream_transpose[1] = transpose<Line, 2, true>;
+    k.stream_transpose[2] = transpose<Line, 4, true>;
+    k.stream_transpose[3] = transpose<Line, 8, true>;
+    k.stream_transpose[4] = transpose<Line, 16, true>;
+    k.stream_blocks[0] = transpose<Line, 1, true, true>;
+    k.stream_blocks[1] = transpose<Line, 2, true, true>;
+    k.stream_blocks[2] = transpose<Line, 4, true, true>;
   }
   return k;
 }

@@ -175,14 +175,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("plan_cuda", &plan_cuda, py::arg("problem"), py::arg("facts"), py::arg("alone") = true);
   m.def(
       "plan_cpu",
-      [](const Problem& p, int threads, std::optional<int64_t> l3_bytes, std::optional<bool> streams_tiles) {
+      [](const Problem& p, int threads, std::optional<int64_t> l3_bytes, std::optional<int> line_vectors) {
         CpuFacts facts = cpu::facts(threads);
         facts.l3_bytes = l3_bytes.value_or(facts.l3_bytes);
-        facts.streams_tiles = streams_tiles.value_or(facts.streams_tiles);
+        facts.line_vectors = line_vectors.value_or(facts.line_vectors);
         return plan_cpu(p, facts);
       },
       py::arg("problem"), py::arg("threads"), py::arg("l3_bytes") = py::none(),
-      py::arg("streams_tiles") = py::none());
+      py::arg("line_vectors") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"));
   m.def("permute_each", &permute_each, py::arg("selves"), py::arg("outs"), py::arg("dims"));
