@@ -37,14 +37,20 @@ class Machine:
     driver: str = ""  # the GPU's; "" on a CPU
 
 
-def cpu_name() -> str:
-    """The processor's model name, without trademark signs and clock."""
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's model name, without trademark signs and clock.
+
+    Virtual machines hide the model ("AMD EPYC"): a name without a number gets the processor's family and model.
+    """
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        facts = dict(re.findall(r"^([^\t:]+?)\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE))
     except OSError:
-        found = None
-    name = found[1] if found else platform.processor() or platform.machine()
-    return re.sub(r"\((R|TM|tm|r)\)|@.*$|\bCPU\b", "", name).strip()
+        facts = {}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    name = re.sub(r"\((R|TM|tm|r)\)|@.*$|\bCPU\b", "", name).strip()
+    if re.search(r"\d", name) or not {"cpu family", "model"} <= facts.keys():
+        return name
+    return f"{name} family {facts['cpu family']} model {facts['model']}"
 
 
 def slug(text: str) -> str:

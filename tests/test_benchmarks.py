@@ -506,6 +506,20 @@ def test_compare_wants_more_than_threshold_and_noise() -> None:
 # ---- the machine ----
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("AMD EPYC 9554 64-Core Processor", "AMD EPYC 9554 64-Core Processor"),
+        ("Intel(R) Xeon(R) Platinum 8592+ CPU @ 1.90GHz", "Intel Xeon Platinum 8592+"),
+        ("AMD EPYC", "AMD EPYC family 25 model 17"),  # a virtual machine's
+    ],
+)
+def test_processors_are_told_apart(tmp_path: Path, name: str, found: str) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: {name}\nstepping\t: 1\n")
+    assert machine.cpu_name(cpuinfo) == found
+
+
 def test_commit_comes_from_the_environment_else_from_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(machine, "ROOT", tmp_path)
