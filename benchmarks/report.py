@@ -35,6 +35,7 @@ from .rows import (
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 LINKED = "benchmarks/results"  # where README.md finds pages and plots
+ISA = re.compile(r"\bisa=(\w+)")  # in a plan
 NOTHING = "No results are committed for this yet: `make bench` measures them."
 
 
@@ -47,12 +48,13 @@ def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str
 
 
 def origin(items: Sequence[Row]) -> str:
-    """Where figures come from: machine, torch, CUDA, commits."""
+    """Where figures come from: machine, a CPU's threads and instruction set, torch, commits."""
     first = items[0].any
     commits = sorted({row.any.commit for row in items})
     parts = [first.hardware, f"torch {first.torch}", f"commit {', '.join(commits)}"]
     if first.device == "cpu":
-        parts.insert(1, counted(first.threads, "thread"))
+        plans = [r.plan for row in items for r in row.providers.values()]
+        parts[1:1] = [counted(first.threads, "thread"), *sorted({isa for plan in plans for isa in ISA.findall(plan)})]
     return ", ".join(parts)
 
 

@@ -189,9 +189,9 @@ def test_a_ratio_takes_the_cases_that_both_ran() -> None:
 
 
 def test_the_cpu_block_has_both_kinds_of_output() -> None:
-    block = report.cpu_block([*case(), *cpu()])
+    block = report.cpu_block([*case(), *cpu(plan="Plan(backend=cpu, isa=avx2)")])
     assert "| 64x64 | 0.50 / 0.12 / **4.0x** |" in block and "| 64x64 | 0.33 / 0.11 / **3.0x** |" in block
-    assert "Some CPU, 2 threads" in block and "Some GPU" not in block
+    assert "Some CPU, 2 threads, avx2, torch" in block and "Some GPU" not in block
 
 
 def test_the_call_block_is_in_microseconds() -> None:
