@@ -509,6 +509,10 @@ def test_few_columns_have_a_tile_that_fits(
         assert found in ([124, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
 
 
+def kernel_and_stores(plan: _C.Plan) -> str:
+    return "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
+
+
 # The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores. A last
 # cache that many cores share counts like one of 32 MiB.
 @pytest.mark.parametrize("l3_bytes", [32 << 20, 300 << 20])
@@ -534,10 +538,6 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
     for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
         plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=l3_bytes, line_vectors=1)
         assert kernel_and_stores(plan) == kernel, (size, plan)
-
-
-def kernel_and_stores(plan: _C.Plan) -> str:
-    return "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
 
 
 @pytest.mark.parametrize(

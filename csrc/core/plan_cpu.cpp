@@ -92,7 +92,7 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
 }
 
 // A last cache that is larger than this is so because more cores share it, and further away (Xeon of 300 MiB,
-// 2 threads, 100 to 270 MB: ordinary stores .2 to .5 of a copy, streaming .7 to 1.1).
+// 2 threads, 48 to 134 MB moved: 3 x 1M in 8 bytes .67 -> 1.03 of a copy, 2048^2 in 16 bytes .26 -> .64).
 constexpr int64_t kMostCacheBytes = 32 << 20;
 
 int64_t cache_bytes(const CpuFacts& facts) { return std::min(facts.l3_bytes, kMostCacheBytes); }
@@ -124,7 +124,7 @@ bool rows_conflict(const Problem& p, int row) {
 // Tiles leave the last cache before they fill it: streaming stores pay from three quarters of it on (Zen 5, 1
 // to 4 bytes, 1800^2 to 4200^2). Where rows conflict it is the cores' own caches that are short of sets: they
 // pay from half of it on (2048^2 in 2 bytes, 1536^2 in 4: Zen 4 with AVX2 .26 -> .41 of a copy, .41 -> .52;
-// Xeon with AVX-512 .17 -> .60, .18 -> .62).
+// Xeon with AVX-512 .40 -> .61, .49 -> .73).
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int64_t cache = cache_bytes(facts);
   const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p));
@@ -148,9 +148,9 @@ bool tile_in_blocks(const Problem& p, bool streaming) {
 
 // Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
-// most bytes between rows at which they won, by the vectors of a line (one: Zen 5; two, AVX2: Zen 4 and a
-// Xeon, 8 bytes 2048^2 to 8192^2 staged .66 .82 .72 of a copy for .57 .70 .61) and log2 of the element's
-// bytes. Few rows, of a vector lane or more, grow side by side at any distance.
+// most bytes between rows at which they won, by the vectors of a line (one: Zen 5; two, AVX2: Zen 4, 8
+// bytes 2048^2 .70 of a copy, staged .82, 4096^2 .61 and .72) and log2 of the element's bytes. Few rows, of a
+// vector lane or more, grow side by side at any distance.
 constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
                                           {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
 constexpr int64_t kStreamedFew = 16;

@@ -24,6 +24,11 @@ struct Avx2 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(v));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p + stride), _mm256_extracti128_si256(v, 1));
   }
+  TX_INLINE void stream_half_line(char* p, Vec v) { _mm256_stream_si256(reinterpret_cast<Vec*>(p), v); }
+  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(v));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p + stride), _mm256_extracti128_si256(v, 1));
+  }
   TX_INLINE void transpose_lanes(Vec* v) {
     const Vec lo = _mm256_permute2x128_si256(v[0], v[1], 0x20);
     v[1] = _mm256_permute2x128_si256(v[0], v[1], 0x31);
@@ -50,8 +55,7 @@ struct Avx2 {
   TX_INLINE Vec either(Vec a, Vec b) { return _mm256_or_si256(a, b); }
 
   static void stream(char* out, const char* in, int64_t lines) {
-    for (int64_t b = 0; b < lines * kLine; b += 32)
-      _mm256_stream_si256(reinterpret_cast<Vec*>(out + b), load(in + b));
+    for (int64_t b = 0; b < lines * kLine; b += 32) stream_half_line(out + b, load(in + b));
   }
   static void fence() { _mm_sfence(); }
 };
@@ -68,22 +72,16 @@ struct Avx2Line {
   static constexpr bool kPermutes = false;
 
   TX_INLINE Vec load(const char* p) { return {{Avx2::load(p), Avx2::load(p + 32)}}; }
-  TX_INLINE void stream_half(char* p, Avx2::Vec v) {
-    _mm256_stream_si256(reinterpret_cast<Avx2::Vec*>(p), v);
-  }
   TX_INLINE void stream_line(char* p, Vec v) {
-    stream_half(p, v.half[0]);
-    stream_half(p + 32, v.half[1]);
+    Avx2::stream_half_line(p, v.half[0]);
+    Avx2::stream_half_line(p + 32, v.half[1]);
   }
   TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
     return {{Avx2::load_lanes(p, stride), Avx2::load_lanes(p + 2 * stride, stride)}};
   }
   TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
-    TX_UNROLL for (int h = 0; h < 2; ++h) {
-      char* const to = p + 2 * h * stride;
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(v.half[h]));
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + stride), _mm256_extracti128_si256(v.half[h], 1));
-    }
+    Avx2::stream_lanes(p, stride, v.half[0]);
+    Avx2::stream_lanes(p + 2 * stride, stride, v.half[1]);
   }
   TX_INLINE void transpose_lanes(Vec* v) {
     Vec t[4];
