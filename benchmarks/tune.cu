@@ -149,8 +149,10 @@ template <class C>
 Run run_unaligned(const Problem& p) {
   if (!is_transpose(p)) return refused();
   const Matrix m(p);
-  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows, C::kRows, C::kElement),
-                   ceil_div(m.cols, C::kCols), C::kVariant.shared_bytes());
+  constexpr UnalignedVariant v = C::kVariant;
+  if (m.cols * C::kElement % v.in_align != 0 || m.rows * C::kElement % v.out_align != 0) return refused();
+  return run_2d<C>(unaligned_kernel<C>, m, unaligned_bands(m.rows, C::kRows, v), ceil_div(m.cols, C::kCols),
+                   v.shared_bytes());
 }
 
 std::vector<Variant> variants() {

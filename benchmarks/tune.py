@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +30,8 @@ PROBLEMS = {
     "tile_small": ["64x64", "512x512", "1024x1024", "2048x2048"],
     "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
     "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"],
+    "in_aligned": ["16385x16384", "8191x8192", "50257x4096", "50257x768"],
+    "out_aligned": ["16384x16385", "8192x8191", "4096x50257", "768x50257"],
     "fitted": [
         "33x17x65x31x63:4,2,0,3,1",
         "1000003x5x11:2,1,0",
@@ -86,30 +89,37 @@ def tile_variants(element: int) -> list[tuple[int | str, ...]]:
     return found
 
 
-def unaligned_variants(element: int) -> list[tuple[int | str, ...]]:
-    """(words, out_bytes, warps, min_blocks) of every unaligned tile worth compiling."""
+def unaligned_variants(element: int, in_align: int = 1, out_align: int = 1) -> list[tuple[int | str, ...]]:
+    """(words, out_bytes, warps, min_blocks, step, in_align, out_align) of every unaligned tile worth compiling."""
     word = max(element, 4)
     block = word // element
     found: list[tuple[int | str, ...]] = []
     for words, out_bytes, warps in itertools.product((1, 2, 4), (128, 256, 512, 1024), (4, 5, 6, 8, 9, 12, 16, 18)):
         if out_bytes % (32 * word):
             continue
-        column = 32 + out_bytes + word
+        halo = 0 if out_align == 32 else 32
+        column = halo + out_bytes + word
         shared = 32 * words * (block * column + (word if block > 1 else 0))
-        groups = (32 + out_bytes) // word
+        groups = (halo + out_bytes) // word
         in_flight = -(-groups // warps) * block * words * word // 4  # registers a thread
         if not 16 * 1024 <= shared <= 80 * 1024 or not 24 <= in_flight <= 72:
             continue
         most = min(SHARED_MOST // (shared + 4096), 2048 // (32 * warps))
         blocks = min(most, max(1, 160 * 1024 // shared))
         if 65536 // (32 * warps * blocks) >= in_flight + 20:
-            found.append((words, out_bytes, warps, blocks))
+            found.append((words, out_bytes, warps, blocks, 1, in_align, out_align))
     return found
 
 
-VARIANTS = {"tile_small": small_variants, "tile": tile_variants, "tile_unaligned": unaligned_variants}
-RUNS = {"tile_small": ("SmallConfig", "run_small"), "tile": ("TileConfig", "run_tile"),
-        "tile_unaligned": ("UnalignedConfig", "run_unaligned")}  # fmt: skip
+VARIANTS = {
+    "tile_small": small_variants,
+    "tile": tile_variants,
+    "tile_unaligned": unaligned_variants,
+    # The unaligned kernel where rows of one side are aligned.
+    "in_aligned": partial(unaligned_variants, in_align=4),
+    "out_aligned": partial(unaligned_variants, out_align=32),
+}
+RUNS = {"tile_small": ("SmallConfig", "run_small"), "tile": ("TileConfig", "run_tile")}
 # Families of one number: the kernel that is forced, the number's name in tuning_cuda.h, and the values to try.
 NUMBERS = {
     "copy": ("kCopy", "kSimpleThreads", [128, 256, 512, 1024]),
@@ -143,7 +153,7 @@ def with_number(text: str, name: str, value: int) -> str:
 
 
 def variant_line(family: str, element: int, variant: tuple[int | str, ...]) -> str:
-    config, run = RUNS[family]
+    config, run = RUNS.get(family, ("UnalignedConfig", "run_unaligned"))
     arguments = ", ".join(map(str, (element, *variant)))
     name = "{" + arguments.replace(" ", "") + "},"
     return f'{{"{name}", &{run}<{config}<{arguments}>>}},'

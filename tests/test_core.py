@@ -506,7 +506,38 @@ def test_few_columns_have_a_tile_that_fits(
         assert found == tile
         assert plan.block == 256
     else:
-        assert found in ([124, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
+        assert found in ([124, 256], [128, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
+
+
+@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@pytest.mark.parametrize(
+    ("shape", "size", "places", "tile"),
+    [
+        ((16385, 16385), 1, (0, 0), [124, 256]),
+        ((16385, 16384), 1, (0, 0), [128, 256]),  # input rows at words: all lanes have columns
+        ((16385, 16384), 1, (4, 16), [128, 256]),
+        ((16385, 16384), 1, (2, 0), [124, 256]),
+        ((16384, 16385), 1, (0, 0), [252, 128]),  # output rows at sectors: no halo, so shorter tiles
+        ((16384, 16385), 1, (3, 32), [252, 128]),
+        ((16384, 16385), 1, (3, 16), [124, 256]),
+        ((16385, 16384), 2, (0, 0), [64, 256]),
+        ((16385, 16386), 2, (0, 0), [128, 128]),  # words, but not sectors
+        ((16385, 16385), 2, (0, 0), [126, 128]),
+    ],
+)
+def test_one_aligned_side(shape: tuple[int, int], size: int, places: tuple[int, int], tile: list[int]) -> None:
+    rows, cols = shape
+    p = _C.Problem(size, [cols, rows], [size, cols * size], [rows * size, size], *places)
+    plan = _C.plan_cuda(p, _C.DeviceFacts())
+    assert (plan.kernel, plan.tile) == ("tile_unaligned", tile)
+
+
+@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+def test_a_tile_that_has_all_rows() -> None:
+    """231 rows begin anywhere in 262 bytes of sectors, but all are in one tile of 256."""
+    plan = _C.plan_cuda(of_case((5, 9, 7, 11, 3, 13, 9, 15), (7, 0, 6, 1, 5, 2, 4, 3), 1), _C.DeviceFacts())
+    assert (plan.kernel, [t for t in plan.tile if t > 1]) == ("tile_unaligned", [252, 256])
+    assert plan.grid == -(-13 * 9 * 15 // 252) * 9 * 5
 
 
 def kernel_and_stores(plan: _C.Plan) -> str:

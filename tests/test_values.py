@@ -350,6 +350,20 @@ def test_out_beyond_cache_with_guards(device: str, size: int, seed: int) -> None
         guarded.assert_written(wide, (1, 0, 2), f"rows of {tuple(wide.shape)} {layout} at offset {offset}")
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_one_aligned_side(size: int, device: str, seed: int) -> None:
+    """Rows at whole sectors on one side only, from and to places that move them off: what is known of one place must
+    not be used for another."""
+    dtype = ITEMSIZE_DTYPE[size]
+    for shape in [(1501, 3328), (3328, 1501)]:
+        flat = make_strided((1501 * 3328 + 64,), "contiguous", dtype, device, seed)
+        for first, offset in itertools.product((0, 2, 4, 16, 32), (0, 16, 32)):
+            x = flat[first // size :][: 1501 * 3328].view(shape)
+            guarded = Guarded(shape[::-1], dtype, device, "contiguous", offset // size)
+            tx.transpose(x, out=guarded.out)
+            guarded.assert_written(x, (1, 0), f"{shape} from {first} to {offset}")
+
+
 def test_permute_out(device: str, seed: int) -> None:
     for dims in itertools.permutations(range(4)):
         x = make_strided((3, 8, 5, 16), "sliced", torch.bfloat16, device, seed)
@@ -459,6 +473,12 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((8, 12, 10, 8, 4), (3, 1, 4, 0, 2)),
     ((4, 1, 9, 2, 3, 5, 2), (6, 4, 2, 0, 1, 3, 5)),
     ((2, 17, 3, 31, 33), (4, 2, 0, 3, 1)),  # on CUDA several bands of fitted tiles, below 4 bytes
+    ((2, 17, 3, 31, 32), (4, 2, 0, 3, 1)),  # the same of rows that begin at words
+    ((301, 160), (1, 0)),  # on CUDA unaligned tiles: only input rows begin at sectors,
+    ((160, 301), (1, 0)),  # only output rows do,
+    ((231, 70), (1, 0)),  # one tile has all rows, of 1,
+    ((126, 70), (1, 0)),  # of 2,
+    ((62, 70), (1, 0)),  # of 4 and 8 bytes
     ((7, 5, 1301), (1, 0, 2)),  # on CUDA long runs that begin anywhere, below 4 bytes
 ]
 MIN_ACCEPTED = 20

@@ -18,6 +18,8 @@ namespace tx {
 namespace {
 
 constexpr int64_t kVector = 16;
+static_assert(kAddressAlignment % kVector == 0 && kAddressAlignment % kSector == 0,
+              "all that a plan asks for");
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
 
 int last(const Problem& p) { return p.rank - 1; }
@@ -38,13 +40,19 @@ uint64_t output_row_addresses(const Problem& p, const TileMatrix& m) {
   return bits;
 }
 
-// Every address, pitch and extent that the vectors of a tile touch is a multiple of 16 bytes.
-bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
-  uint64_t bits = output_row_addresses(p, m) | p.in_address;
-  bits |= static_cast<uint64_t>((m.rows | m.cols) * p.element_bytes);
+// Where input rows begin, likewise.
+uint64_t input_row_addresses(const Problem& p, const TileMatrix& m) {
+  uint64_t bits = p.in_address;
   for (int d = 0; d < p.rank; ++d) {
     if (!m.has_col(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
   }
+  return bits;
+}
+
+// Every address, pitch and extent that the vectors of a tile touch is a multiple of 16 bytes.
+bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
+  const uint64_t bits = output_row_addresses(p, m) | input_row_addresses(p, m) |
+                        static_cast<uint64_t>((m.rows | m.cols) * p.element_bytes);
   return bits % kVector == 0;
 }
 
@@ -144,12 +152,13 @@ UnalignedTile unaligned_tile(const Problem& p, const TileMatrix& m, const Unalig
   }
   if (span >= kFastDivLimit) return {};
   // Bands of one size.
-  const int64_t bands = unaligned_bands(m.rows, v.rows(), p.element_bytes);
-  const auto sectors =
-      static_cast<int>(ceil_div(unaligned_touched(m.rows, p.element_bytes), bands * kSector));
+  const int64_t bands = unaligned_bands(m.rows, v.rows(), v);
+  const auto sectors = static_cast<int>(ceil_div(unaligned_touched(m.rows, v), bands * kSector));
   UnalignedTile tile{sectors * v.halo(), 0};
-  const int words = fitted_words_in_flight(v.element_bytes) * kFittedLanes / fitted_groups(tile, v);
-  if (m.cols <= (words - 1) * v.block()) tile.cols = static_cast<int>(round_up(m.cols, v.block()));
+  const int words = fitted_words_in_flight(v.element_bytes) * fitted_lanes(v) / fitted_groups(tile, v);
+  if (m.cols <= (words - fitted_words(0, v)) * v.block()) {
+    tile.cols = static_cast<int>(round_up(m.cols, v.block()));
+  }
   return tile;
 }
 
@@ -170,7 +179,8 @@ struct UnalignedChoice {
   bool idles = false;  // has no tile for most of the SMs
 };
 
-// Of how many dims rows and columns are made, and which tile takes them in the least time.
+// Of how many dims rows and columns are made, and which tile takes them in the least time. Every element
+// width and step has a tile for rows that begin anywhere.
 UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   // Columns that are not there are loaded, but not stored.
   constexpr double kColumns = 0.8;
@@ -180,12 +190,15 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
       const TileMatrix m = tile_matrix(p, rows, cols, step);
       if (m.rows == 0) continue;
+      const uint64_t in_rows = input_row_addresses(p, m), out_rows = output_row_addresses(p, m);
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
         if (v.element_bytes != p.element_bytes || v.step != step) continue;
+        if (in_rows % static_cast<uint64_t>(v.in_align) != 0) continue;
+        if (out_rows % static_cast<uint64_t>(v.out_align) != 0) continue;
         const UnalignedTile tile = unaligned_tile(p, m, v);
         if (tile.cols == 0) continue;
-        const int64_t bands = unaligned_bands(m.rows, tile.rows, p.element_bytes);
+        const int64_t bands = unaligned_bands(m.rows, tile.rows, v);
         const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * tile.rows);
         const double time = v.time(v.fitted() ? 1 / fitted_work(m, tile, v, static_cast<double>(bands))
                                               : rows_filled * std::pow(filled(m.cols, tile.cols), kColumns));
@@ -468,10 +481,6 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   if (!why_not.empty()) return why_not;
   const UnalignedChoice& choice = choices.unaligned();
   const TileMatrix& m = choice.matrix;
-  if (choice.variant < 0) {
-    return "where the input is stepped it moves at most 8 bytes an element, and this problem has " +
-           std::to_string(p.element_bytes);
-  }
   plan.variant = choice.variant;
   const UnalignedVariant& v = kUnalignedVariants[plan.variant];
   plan.step = v.step;
@@ -481,7 +490,7 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   constexpr int64_t kLine = 128;
   const int64_t tile_bytes =
       tile.rows * (tile.cols * p.element_bytes + kLine) + tile.cols * (tile.rows * p.element_bytes + kSector);
-  return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, p.element_bytes),
+  return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, v),
                      bands_in_l2(tile_bytes, ceil_div(m.cols, tile.cols), facts));
 }
 
@@ -567,11 +576,14 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   constexpr int64_t kShortestSpan = 4096;  // bytes
   // No other kernel takes less by more than noise, and finding out would take longer than all else here.
   constexpr double kSurely = 1.08;
-  // The staged kernel's own measure of time is only between its tiles. One H200, 110 problems an element
-  // width: what it means in copies.
+  // The staged kernel's own measure of time is only between its tiles; what it means in copies. One H200, 110
+  // problems an element width; 1 and 2 bytes: 411 and 380, half of them of one aligned side, fraction of a
+  // copy .721 and .839 (with the better of both kernels for each: .723 and .845).
+  const bool is_narrow = p.element_bytes < 4;
+  const double surely = is_narrow ? 1.33 : kSurely, of_staged = is_narrow ? 0.75 : 0.95;
   const auto before_staged = [&](double time) {
-    if (time <= kSurely || input_step(p) == 0 || !choices.staged().why_not.empty()) return true;
-    return time <= choices.staged().time * (p.element_bytes < 4 ? 0.9 : 0.95);
+    if (time <= surely || input_step(p) == 0 || !choices.staged().why_not.empty()) return true;
+    return time <= choices.staged().time * of_staged;
   };
   switch (kernel) {
     case Kernel::kRows: {
@@ -624,15 +636,11 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kTileUnaligned: {
-      if (!needs_two_inner_dims(p).empty() || choices.unaligned().variant < 0) return false;
+      if (!needs_two_inner_dims(p).empty()) return false;
       // One H200, permutations of 60 to 320 KB: .53 to .71 of a copy where the staged kernel's smaller tiles
       // reach .71 to .76.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
-      // Where there are few columns, the staged kernel does better than its measure says: 110 problems an
-      // element width, among them 531 x 326 x 12 x 19 -> 3,0,1,2 in 1 byte .83, in a fitted tile .67.
-      constexpr double kFewColumns = 1.25;
-      const bool fitted = kUnalignedVariants[choices.unaligned().variant].fitted();
-      return before_staged(choices.unaligned().time * (fitted ? kFewColumns : 1));
+      return before_staged(choices.unaligned().time);
     }
     default:
       return true;

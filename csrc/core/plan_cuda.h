@@ -52,6 +52,9 @@ struct Period {
 };
 Period find_period(const Problem& problem);
 
+// A plan depends on addresses only through their alignment to so many bytes.
+inline constexpr uint64_t kAddressAlignment = 32;
+
 // `alone`: a launch has this problem only. Else its blocks take turns with those of others, which is not for
 // every kernel.
 Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone = true);

@@ -148,24 +148,28 @@ struct UnalignedVariant {
   int warps;
   int min_blocks;
   TileTime time;
-  int step = 1;  // elements from one column to the next in the input
+  int step = 1;       // elements from one column to the next in the input
+  int in_align = 1;   // bytes: it is for inputs whose rows begin at multiples of this,
+  int out_align = 1;  // and for such outputs
 
   constexpr int word() const { return word_bytes(element_bytes); }
   constexpr int block() const { return word() / element_bytes; }
-  // Where elements are narrower than a word, the last one's columns would need what follows it.
-  constexpr int elements() const { return (32 * words - (block() > 1 ? 1 : 0)) * block(); }
-  constexpr int cols() const { return elements() / step; }
+  // Whether input rows begin anywhere in a word, and output rows in a sector.
+  constexpr bool shifts_in() const { return in_align < word() && block() > 1; }
+  constexpr bool shifts_out() const { return out_align < kSector; }
+  // The last one's columns would need what follows it, where words are shifted.
+  constexpr int cols() const { return (32 * words - (shifts_in() ? 1 : 0)) * group_cols(); }
   constexpr int rows() const { return out_bytes / element_bytes; }
-  constexpr int halo() const { return kSector / element_bytes; }
+  constexpr int halo() const { return shifts_out() ? kSector / element_bytes : 0; }
   // A column of the tile with its halo, and a word more: to shift in, and to be odd.
-  constexpr int column_bytes() const { return kSector + out_bytes + word(); }
-  // The columns of a lane's word, or of as many lanes' as have one.
+  constexpr int column_bytes() const { return halo() * element_bytes + out_bytes + word(); }
+  // The columns of a lane's word.
   constexpr int group_cols() const { return block() > step ? block() / step : 1; }
   constexpr int group_bytes() const {
     const int bytes = group_cols() * column_bytes();
     return bytes / word() % 2 == 0 ? bytes + word() : bytes;
   }
-  constexpr int data_bytes() const { return 32 * words * block() / step / group_cols() * group_bytes(); }
+  constexpr int data_bytes() const { return 32 * words * group_bytes(); }
   // Tables say where each row begins in the input, and in the output.
   constexpr int shared_bytes() const {
     return data_bytes() + (halo() + rows()) * 8 + cols() * kOutputRowBytes;
@@ -175,12 +179,14 @@ struct UnalignedVariant {
 };
 
 // Bytes of an output row of `rows` elements, counted from its first sector: it may begin up to all but an
-// element inside that. And tiles along it.
-constexpr int64_t unaligned_touched(int64_t rows, int64_t element_bytes) {
-  return (rows - 1) * element_bytes + kSector;
+// element inside that, unless all begin at sectors. And tiles along it: one that has all rows stores a sector
+// more.
+constexpr int64_t unaligned_touched(int64_t rows, const UnalignedVariant& v) {
+  return v.shifts_out() ? (rows - 1) * v.element_bytes + kSector : rows * v.element_bytes;
 }
-constexpr int64_t unaligned_bands(int64_t rows, int64_t tile_rows, int64_t element_bytes) {
-  return ceil_div(unaligned_touched(rows, element_bytes), tile_rows * element_bytes);
+constexpr int64_t unaligned_bands(int64_t rows, int64_t tile_rows, const UnalignedVariant& v) {
+  if (!v.fitted() && rows <= tile_rows) return 1;
+  return ceil_div(unaligned_touched(rows, v), tile_rows * v.element_bytes);
 }
 
 // A tile of the unaligned kernel, in elements.
@@ -191,16 +197,16 @@ struct UnalignedTile {
 // Words that a lane of a fitted tile has in flight at most, each of block() rows, and lanes of a warp that
 // have words of their own.
 constexpr int fitted_words_in_flight(int element_bytes) { return element_bytes == 1 ? 10 : 19; }
-inline constexpr int kFittedLanes = 31;
+constexpr int fitted_lanes(const UnalignedVariant& v) { return v.shifts_in() ? 31 : 32; }
 
-// Words of each input row that a fitted tile of `cols` columns reads: where rows begin anywhere in a word,
-// the last has no column of its own.
-constexpr int fitted_words(int64_t cols, int64_t element_bytes) {
-  return static_cast<int>(cols * element_bytes / word_bytes(element_bytes)) + 1;
+// Words of each input row that a fitted tile of `cols` columns reads: where they are shifted, the last has no
+// column of its own.
+constexpr int fitted_words(int64_t cols, const UnalignedVariant& v) {
+  return static_cast<int>(cols / v.block()) + (v.shifts_in() ? 1 : 0);
 }
-// Bytes of shared memory for its columns, word by word.
-TX_HOST_DEVICE constexpr int fitted_data_bytes(int words, int group_bytes) {
-  return static_cast<int>(round_up((words - 1) * group_bytes, 16));
+// Bytes of shared memory for its groups of columns.
+TX_HOST_DEVICE constexpr int fitted_data_bytes(int groups, int group_bytes) {
+  return static_cast<int>(round_up(groups * group_bytes, 16));
 }
 // Groups of block() rows that a warp of a fitted tile reads.
 constexpr int fitted_groups(const UnalignedTile& tile, const UnalignedVariant& v) {
@@ -208,14 +214,13 @@ constexpr int fitted_groups(const UnalignedTile& tile, const UnalignedVariant& v
 }
 // The words of them that a lane reads.
 constexpr int fitted_batches(const UnalignedTile& tile, const UnalignedVariant& v) {
-  return static_cast<int>(
-      ceil_div(fitted_groups(tile, v) * fitted_words(tile.cols, v.element_bytes), kFittedLanes));
+  return static_cast<int>(ceil_div(fitted_groups(tile, v) * fitted_words(tile.cols, v), fitted_lanes(v)));
 }
 
 constexpr int unaligned_shared_bytes(const UnalignedTile& tile, const UnalignedVariant& v) {
   if (!v.fitted()) return v.shared_bytes();
-  return fitted_data_bytes(fitted_words(tile.cols, v.element_bytes), v.group_bytes()) +
-         (v.halo() + v.rows()) * 4 + tile.cols * kOutputRowBytes;
+  return fitted_data_bytes(tile.cols / v.block(), v.group_bytes()) + (v.halo() + v.rows()) * 4 +
+         tile.cols * kOutputRowBytes;
 }
 
 // Of the output rows of a fitted tile, at most, and where there are so few columns that lanes have room for
@@ -237,19 +242,37 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {4, 2, 512, 8, 4, {0.933, 0.447}},    // .942 .917 .919 .911
     {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
     {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
+    // Only the output's rows begin anywhere: 16385 x 16384, 8191 x 8192, 50257 x 4096, 50257 x 768 (as
+    // above).
+    {1, 1, 256, 9, 4, {0.989, 0.945}, 1, 4, 1},        // .94 .85 .93 .85 (.84 .76 .82 .78)
+    {2, 2, 256, 9, 4, {1.00, 0.78}, 1, 4, 1},          // .96 .93 .91 .88 (.93 .89 .89 .83)
+    {2, 1, 512, 4, 4, {0.975, 0.663}, 1, kSector, 1},  // .97 .93 .95 .89; at 8190 x 8196 .86, the former .90
+    // Only the input's: their transposes (as above). 4 to 16 bytes gain 0 to .01.
+    {1, 2, 128, 8, 4, {0.946, 0.696}, 1, 1, kSector},  // .94 .86 .93 .87 (.84 .78 .83 .70)
+    {2, 2, 256, 8, 4, {0.993, 0.621}, 1, 1, kSector},  // .96 .90 .95 .93 (.94 .88 .93 .85)
     // Fitted to 33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 1000003 x 5 x 11 -> 2,1,0, 37 x 41 x 31 x 29 x 43 ->
-    // 2,0,4,1,3, 7 x 13 x 11 x 9 x 17 x 5 x 33 -> 6,4,2,0,1,3,5 (the tiles above). Their time is of as many
+    // 2,0,4,1,3, 7 x 13 x 11 x 9 x 17 x 5 x 33 -> 6,4,2,0,1,3,5 (the first ones). Their time is of as many
     // instructions a byte as fitted_work() says.
     {1, 0, kFittedOutBytes, 8, 4, {0.79, 0.075}},      // .74 (.60) .82 (.58) .65 (.40) .61 (.34)
     {1, 0, kFittedOutBytesMost, 8, 4, {0.79, 0.075}},  // the last two: .70 .62
     {2, 0, kFittedOutBytes, 8, 4, {0.86, 0.070}},      // .85 (.75) .91 (.90) .71 (.69) .66 (.56)
     {2, 0, kFittedOutBytesMost, 8, 4, {0.86, 0.070}},  // the last two: .78 .71
+    // 33 x 17 x 65 x 31 x 64 and the last two with 44 and 32 innermost (the four before).
+    {1, 0, kFittedOutBytes, 8, 4, {0.86, 0.069}, 1, 4, 1},       // .80 (.76) .75 (.67) .67 (.61)
+    {1, 0, kFittedOutBytesMost, 8, 4, {0.86, 0.069}, 1, 4, 1},   // the last two: .77 (.69) .70 (.62)
+    {2, 0, kFittedOutBytes, 8, 4, {0.935, 0.064}, 1, 4, 1},      // .87 (.83) .80 (.73) .75 (.67)
+    {2, 0, kFittedOutBytesMost, 8, 4, {0.935, 0.064}, 1, 4, 1},  // the last two: .85 (.77) .77 (.70)
     // Stepped inputs, of which twice as much is read as moved. Their time is over a copy's of all that.
     // 5001 x 8006 [:, ::2], 64 x 700 x 800 [..., ::2] -> 0,2,1, of a copy of what is moved (staged):
-    {1, 2, 256, 12, 2, {0.90, 0.71}, 2},  // .59 (.39) .57 (.43)
-    {2, 2, 256, 8, 4, {0.93, 0.48}, 2},   // .60 (.45) .63 (.51)
-    {4, 4, 256, 9, 4, {0.96, 0.33}, 2},   // .64 (.49) .69 (.54)
-    {8, 4, 256, 6, 4, {0.99, 0.27}, 2},   // .66 (.54) .69 (.60)
+    {1, 2, 256, 12, 2, {0.90, 0.71}, 2},   // .59 (.39) .57 (.43)
+    {2, 2, 256, 8, 4, {0.93, 0.48}, 2},    // .60 (.45) .63 (.51)
+    {4, 2, 512, 8, 4, {0.97, 0.33}, 2},    // .65 (.49) .67 (.54)
+    {8, 2, 512, 8, 4, {1.00, 0.27}, 2},    // .66 (.54) .68 (.60)
+    {16, 1, 1024, 8, 4, {1.00, 0.27}, 2},  // .66 (.57) .69 (.65)
+    // 8192^2 and 16384^2 [:, ::2], 64 x 512 x 2048 [..., ::2] -> 0,2,1 (the ones before). 4 and 8 bytes gain
+    // .01.
+    {1, 2, 128, 8, 4, {1.04, 0.71}, 2, 4, kSector},  // .70 .67 .69 (.60 .59 .49)
+    {2, 2, 256, 8, 4, {1.00, 0.48}, 2, 4, kSector},  // .65 .67 .68 (.58 .60 .60)
 };
 
 // The narrow kernel: threads a block, words of a tile where its rows allow, and rows at most. One H200,

@@ -5,7 +5,7 @@
 //          of a warp are in flight before the first is staged. Elements narrower than a word may begin
 //          anywhere in one: a lane shifts its word and its neighbour's together, and the last lane's columns
 //          are left to the next tile.
-//          Stepped inputs (x[..., ::2]) come in with what lies between their columns, which goes no further.
+//          Of stepped inputs (x[..., ::2]) lanes read their own elements, or the words that hold them.
 //          Where there are fewer columns than that, tiles are fitted to them: a warp's lanes read one row
 //          behind the other, and rows are as many as make bands of one size.
 //   turn   K rows make square blocks of K x K elements, K = elements of a word: transposed in registers, a
@@ -17,6 +17,11 @@
 //
 // Where one block ends along an output row the next one begins at a sector of the output's address, so that
 // no sector has two writers; the price is halo rows, a sector of them, read twice.
+//
+// Often one side is aligned though the other is not: a matrix of 50257 x 4096. Variants for outputs whose
+// rows all begin at sectors have no halo and shift nothing on the way out; variants for inputs whose rows all
+// begin at words shift nothing on the way in and leave no lane's columns, so that where rows begin at sectors
+// a warp reads 4 of them, not 5. One H200, 1 byte: .82 to .93, its transpose .83 to .93.
 //
 // Where a row begins in the input is found by the warp that reads it, before it does; where one begins in the
 // output by one thread, while the rows are on their way. So the loops have next to nothing to compute.
@@ -51,11 +56,14 @@
 
 namespace tx::cuda {
 
-// Words: that a lane reads of an input row, 32 words apart. OutBytes: piece of an output row.
-template <int Element, int Words, int OutBytes, int Warps, int MinBlocks, int Step = 1>
+// As UnalignedVariant's members.
+template <int Element, int Words, int OutBytes, int Warps, int MinBlocks, int Step = 1, int InAlign = 1,
+          int OutAlign = 1>
 struct UnalignedConfig {
-  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps, MinBlocks, {}, Step};
-  static constexpr int kStep = Step, kElements = kVariant.elements(), kGroupCols = kVariant.group_cols();
+  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps,   MinBlocks,
+                                             {},      Step,  InAlign,  OutAlign};
+  static constexpr bool kShiftsIn = kVariant.shifts_in();
+  static constexpr int kStep = Step, kGroupCols = kVariant.group_cols();
   static constexpr int kElement = Element;
   static constexpr int kWords = Words;
   static constexpr int kOutBytes = OutBytes;
@@ -68,12 +76,14 @@ struct UnalignedConfig {
   static constexpr int kColumnBytes = kVariant.column_bytes();
   static constexpr int kGroupBytes = kVariant.group_bytes();
   static constexpr int kDataBytes = kVariant.data_bytes();
+  static constexpr int kHaloBytes = kHalo * Element;
   static constexpr int kStore = 32 * kWord;  // bytes that a warp stores at a time
   // Rows are read in groups of as many as a block has.
   static constexpr int kGroups = (kHalo + kRows) / kBlock;
   static constexpr int kBatch = static_cast<int>(ceil_div(kGroups, Warps));  // groups of a warp
   static constexpr bool kFitted = Words == 0;
   static constexpr int kFittedBatch = fitted_words_in_flight(Element);  // words of a lane, in each row
+  static constexpr int kFittedLanes = fitted_lanes(kVariant);
   static constexpr int kStores = static_cast<int>(ceil_div(OutBytes, kStore));
   static_assert(kFitted || OutBytes % kStore == 0, "every lane stores equally many words");
   static_assert(kGroupBytes / kWord % 2 == 1, "odd distance in words");
@@ -90,20 +100,21 @@ struct alignas(16) OutputRow {
 static_assert(sizeof(OutputRow) == kOutputRowBytes, "the planner counts the table into shared memory");
 
 // Brings the rows of a fitted tile to shared memory, turned. A warp has `groups` groups of rows from `first`
-// on, whose words it takes one row behind the other: lanes have what follows one another, the last one what
-// the first has next. Between its loads and its stores it does what `meanwhile` is.
+// on, whose words it takes one row behind the other: lanes have what follows one another, and where words are
+// shifted the last one has what the first has next. Between its loads and its stores it does what `meanwhile`
+// is.
 template <class C, class Meanwhile>
 __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t* in, uint32_t last_byte,
                                              int first, int groups, const uint32_t* row_begins,
                                              uint32_t columns, Meanwhile meanwhile) {
-  constexpr int K = C::kBlock, kWord = C::kWord, kBatch = C::kFittedBatch;
+  constexpr int K = C::kBlock, kWord = C::kWord, kBatch = C::kFittedBatch, kLanes = C::kFittedLanes;
   const int lane = threadIdx.x % 32, count = groups * static_cast<int>(words.divisor);
   struct Place {
     int group, word;
     uint32_t begin[K];  // of the group's rows
   };
   const auto find = [&](int b) {
-    const QuotRem at = words.divmod(min(b * kFittedLanes + lane, count - 1));
+    const QuotRem at = words.divmod(min(b * kLanes + lane, count - 1));
     Place place{first + static_cast<int>(at.quot), static_cast<int>(at.rem)};
     const uint32_t from = shared_address(row_begins + place.group * K);
     if constexpr (K == 4) {
@@ -119,7 +130,7 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
   uint32_t v[kBatch][K];
 #pragma unroll
   for (int b = 0; b < kBatch; ++b) {
-    if (b * kFittedLanes >= count) break;
+    if (b * kLanes >= count) break;
     const Place place = find(b);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
@@ -131,16 +142,19 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
   meanwhile();
 #pragma unroll
   for (int b = 0; b < kBatch; ++b) {
-    if (b * kFittedLanes >= count) break;
+    if (b * kLanes >= count) break;
     const Place place = find(b);
     uint32_t block[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      block[j] = __funnelshift_r(v[b][j], __shfl_down_sync(~0u, v[b][j], 1), place.begin[j] * 8);
+      block[j] = v[b][j];
+      if constexpr (C::kShiftsIn) {
+        block[j] = __funnelshift_r(block[j], __shfl_down_sync(~0u, block[j], 1), place.begin[j] * 8);
+      }
     }
     transpose_words(block);
-    const bool has_columns = place.word + 1 < static_cast<int>(words.divisor);
-    if (lane < kFittedLanes && b * kFittedLanes + lane < count && has_columns) {
+    const bool has_columns = !C::kShiftsIn || place.word + 1 < static_cast<int>(words.divisor);
+    if (lane < kLanes && b * kLanes + lane < count && has_columns) {
       const uint32_t to = columns + place.word * C::kGroupBytes + place.group * kWord;
 #pragma unroll
       for (int m = 0; m < K; ++m) store_shared<kWord>(to + m * C::kColumnBytes, block[m]);
@@ -154,16 +168,17 @@ template <class C, class Meanwhile>
 __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, const int64_t* row_begins,
                                             uint32_t columns, Meanwhile meanwhile) {
   constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStep = C::kStep;
+  constexpr int kLaneBytes = K == 1 ? kStep * E : kWord;  // from a lane's word to its neighbour's
   using Register = Word<kWord>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const auto group_of = [&](int b) { return warp + b * C::kWarps; };
   const auto is_group = [&](int b) { return C::kGroups % C::kWarps == 0 || group_of(b) < C::kGroups; };
   const uint64_t keep = keep_policy();
   Register v[C::kBatch][K][kWords];
-  const auto load = [&](auto whole) {  // no input row ends in a whole tile
+  const auto load = [&](auto whole) {  // input rows reach the last lane's last word
     constexpr bool kWhole = decltype(whole)::value;
-    const uint8_t* const lane_in = in + (kWhole ? lane * kWord : 0);
-    const auto room = static_cast<int>(min(elements * E - 1, int64_t{C::kElements * E + kWord}));
+    const uint8_t* const lane_in = in + (kWhole ? lane * kLaneBytes : 0);
+    const auto room = static_cast<int>(min(elements * E - 1, int64_t{32 * kWords * kLaneBytes}));
 #pragma unroll
     for (int b = 0; b < C::kBatch; ++b) {
       if (!is_group(b)) break;
@@ -172,23 +187,22 @@ __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements,
         const int64_t begin = row_begins[group_of(b) * K + j];
         const uint8_t* const from = lane_in + (begin & ~int64_t{kWord - 1});
         // Words past the row's end are replaced by its last one.
-        const int last = (room + static_cast<int>(begin & (kWord - 1))) / kWord;
+        const int last = (room + static_cast<int>(begin & (kWord - 1))) / kLaneBytes;
 #pragma unroll
         for (int w = 0; w < kWords; ++w) {
           const int word = kWhole ? w * 32 : min(lane + w * 32, last);
-          v[b][j][w] = load_keep<kWord>(from + word * kWord, keep);
+          v[b][j][w] = load_keep<kWord>(from + word * kLaneBytes, keep);
         }
       }
     }
   };
-  if (elements >= C::kElements + K) {
+  if (elements * E > (32 * kWords - 1) * kLaneBytes) {
     load(std::true_type());
   } else {
     load(std::false_type());
   }
   meanwhile();
-  constexpr int kLaneStep = K < kStep ? kStep / K : 1;  // lanes that have a column
-  const uint32_t to = columns + lane / kLaneStep * C::kGroupBytes;
+  const uint32_t to = columns + lane * C::kGroupBytes;
 #pragma unroll
   for (int b = 0; b < C::kBatch; ++b) {
     if (!is_group(b)) break;
@@ -197,7 +211,7 @@ __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements,
     for (int j = 0; j < K; ++j) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) block[w][j] = v[b][j][w];
-      if constexpr (K > 1) {
+      if constexpr (C::kShiftsIn) {
         const auto shift = static_cast<uint32_t>(row_begins[group_of(b) * K + j]) * 8;
         uint32_t next[kWords];  // what follows the lane's words: behind the last lane's, the first lane's
 #pragma unroll
@@ -213,11 +227,8 @@ __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements,
       if constexpr (K > 1) transpose_words(block[w]);
 #pragma unroll
       for (int m = 0; m < K; m += kStep) {
-        if (K > 1 || lane % kStep == 0) {
-          store_shared<kWord>(
-              to + w * 32 / kLaneStep * C::kGroupBytes + m / kStep * C::kColumnBytes + group_of(b) * kWord,
-              block[w][m]);
-        }
+        store_shared<kWord>(to + w * 32 * C::kGroupBytes + m / kStep * C::kColumnBytes + group_of(b) * kWord,
+                            block[w][m]);
       }
     }
   }
@@ -235,24 +246,24 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   uint8_t* out;  // start of the tile's first output row
   const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
   const int tile_words = C::kFitted ? static_cast<int>(p.tile_words.divisor) : kWords * 32;
-  const int tile_cols = C::kFitted ? (tile_words - 1) * K : C::kCols;
+  const int tile_cols = C::kFitted ? (tile_words - (C::kShiftsIn ? 1 : 0)) * K : C::kCols;
   const int tile_rows = C::kFitted ? p.tile_rows : C::kRows, out_bytes = tile_rows * E;
   const int64_t row0 = tile.band * tile_rows, col0 = tile.strip * tile_cols;
-  if (row0 * E >= p.rows * E + kSector) return;  // groups are of one size: the last may end early
+  if (row0 * E >= p.rows * E + C::kHaloBytes) return;  // groups are of one size: the last may end early
   in += col0 * kStep * E;
   out += row0 * E;
   p.outer.advance(tile.matrix, in, out);
   // Where input rows begin, counted from a whole word.
   using RowBegin = std::conditional_t<C::kFitted, uint32_t, int64_t>;
   auto* const row_begins = reinterpret_cast<RowBegin*>(
-      columns + (C::kFitted ? fitted_data_bytes(tile_words, C::kGroupBytes) : C::kDataBytes));
+      columns + (C::kFitted ? fitted_data_bytes(tile_cols / K, C::kGroupBytes) : C::kDataBytes));
   auto* const output_rows = reinterpret_cast<OutputRow*>(row_begins + C::kHalo + C::kRows);
   const auto in_low = static_cast<int>(reinterpret_cast<uintptr_t>(in) & (kWord - 1));
   in -= in_low;
   // Column c of the tile in shared memory, from its first row after the halo.
   const auto column = [&](int c) {
     return shared_address(columns) + c / kGroupCols * C::kGroupBytes + c % kGroupCols * C::kColumnBytes +
-           kSector;
+           C::kHaloBytes;
   };
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -286,45 +297,53 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
 
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{tile_cols}));
   const int64_t row_bytes = p.rows * E, tile_begin = row0 * E;
-  const auto store_rows = [&](auto whole) {  // no output row begins or ends in a whole tile
-    constexpr bool kWhole = decltype(whole)::value;
+  // kWhole: no output row begins or ends in the tile. kAll: the tile has all rows, and stores a sector more.
+  const auto store_rows = [&](auto whole, auto all) {
+    constexpr bool kWhole = decltype(whole)::value, kAll = decltype(all)::value;
+    constexpr int kStores = C::kStores + (kAll ? 1 : 0);
+    const int window = out_bytes + (kAll ? C::kHaloBytes : 0);  // that it stores of an output row
     // What there is of an output row, in bytes from the tile's first one.
-    const int low = tile_begin == 0 ? 0 : -kSector;
+    const int low = tile_begin == 0 ? 0 : -C::kHaloBytes;
     const auto high = static_cast<int>(min(row_bytes - tile_begin, int64_t{out_bytes}));
 #pragma unroll 2
     for (int c = warp; c < cols; c += C::kWarps) {
       const OutputRow row = output_rows[c];
-      Register v[C::kStores];
+      const int lead = C::kHalo == 0 ? 0 : row.lead;
+      Register v[kStores];
 #pragma unroll
-      for (int i = 0; i < C::kStores; ++i) {
+      for (int i = 0; i < kStores; ++i) {
         const uint32_t from = row.from + lane * kWord + i * kStore;
         v[i] = load_shared<kWord>(from);
-        if constexpr (K > 1) v[i] = __funnelshift_r(v[i], load_shared<kWord>(from + kWord), -row.lead * 8);
+        if constexpr (K > 1 && C::kHalo > 0) {
+          v[i] = __funnelshift_r(v[i], load_shared<kWord>(from + kWord), -lead * 8);
+        }
       }
 #pragma unroll
-      for (int i = 0; i < C::kStores; ++i) {
-        const int to = lane * kWord + i * kStore, at = to - row.lead;
-        if ((!C::kFitted || to < out_bytes) && (kWhole || (at >= low && at + kWord <= high))) {
-          store_past_l1(row.to + to, v[i]);
-        }
+      for (int i = 0; i < kStores; ++i) {
+        const int to = lane * kWord + i * kStore, at = to - lead;
+        const bool in_window = (!C::kFitted && !kAll) || to < window;
+        if (in_window && (kWhole || (at >= low && at + kWord <= high))) store_past_l1(row.to + to, v[i]);
       }
       if constexpr (K > 1 && !kWhole) {
         // What the row has of its first word and of its last one: a lane an element.
-        const int begin = max(low, -row.lead), end = min(high, out_bytes - row.lead);
-        const int head_end = min(begin + (-(row.lead + begin) & (kWord - 1)), end);
-        const int tail = max(end - ((end + row.lead) & (kWord - 1)), head_end);
+        const int begin = max(low, -lead), end = min(high, window - lead);
+        const int head_end = min(begin + (-(lead + begin) & (kWord - 1)), end);
+        const int tail = max(end - ((end + lead) & (kWord - 1)), head_end);
         const bool is_tail = lane >= K;
         const int at = is_tail ? tail + (lane - K) * E : begin + lane * E;
         if (lane < 2 * K && at < (is_tail ? end : head_end)) {
-          *reinterpret_cast<Word<E>*>(row.to + row.lead + at) = load_shared<E>(column(c) + at);
+          *reinterpret_cast<Word<E>*>(row.to + lead + at) = load_shared<E>(column(c) + at);
         }
       }
     }
   };
-  if (tile_begin > 0 && tile_begin + out_bytes <= row_bytes) {
-    store_rows(std::true_type());
+  constexpr bool kCanHaveAll = !C::kFitted && C::kHalo > 0;
+  if ((C::kHalo == 0 || tile_begin > 0) && tile_begin + out_bytes <= row_bytes) {
+    store_rows(std::true_type(), std::false_type());
+  } else if (kCanHaveAll && row_bytes <= out_bytes && row_bytes - E + kSector > out_bytes) {
+    store_rows(std::false_type(), std::bool_constant<kCanHaveAll>());
   } else {
-    store_rows(std::false_type());
+    store_rows(std::false_type(), std::false_type());
   }
 }
 

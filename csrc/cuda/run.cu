@@ -123,7 +123,9 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   t.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
   t.outer = outer_dims(p, [&](int d) { return m.has(d); });
   t.tile_rows = plan.tile[m.row_dims[0]];
-  t.tile_words = FastDiv(fitted_words(plan.tile[m.col_dims[0]], p.element_bytes));
+  if (plan.kernel == Kernel::kTileUnaligned) {
+    t.tile_words = FastDiv(fitted_words(plan.tile[m.col_dims[0]], kUnalignedVariants[plan.variant]));
+  }
   return t;
 }
 
@@ -177,8 +179,8 @@ struct UnalignedKernels {
   template <size_t kRow>
   static constexpr auto kernel() {
     constexpr UnalignedVariant v = kUnalignedVariants[kRow];
-    return unaligned_kernel<
-        UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks, v.step>>;
+    return unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks,
+                                            v.step, v.in_align, v.out_align>>;
   }
 };
 

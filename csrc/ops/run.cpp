@@ -64,11 +64,10 @@ Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> fo
   return plan_cuda_forced(problem, facts, *forced);
 }
 
-// A plan depends on addresses only through their alignment to 16 bytes.
+// What a plan depends on.
 Problem without_place(Problem problem) {
-  constexpr uint64_t kAlignment = 16;
-  problem.in_address %= kAlignment;
-  problem.out_address %= kAlignment;
+  problem.in_address %= kAddressAlignment;
+  problem.out_address %= kAddressAlignment;
   return problem;
 }
 
