@@ -606,7 +606,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // small ones.
       constexpr double kSmall = 1.35;
       if (kSmallVariants[choices.small().variant].most_bytes > 0) return time <= kSmall;
-      return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
+      if (time <= kSurely) return true;
+      return time <= choices.unaligned().time && !worth(Kernel::kPeriodic, p, choices) && before_staged(time);
     }
     case Kernel::kNarrow: {
       const NarrowMatrix n = narrow_matrix(p);
@@ -623,12 +624,16 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return n.rows <= kFew || (p.element_bytes < 4 && (n.merges || whole_sectors));
     }
     case Kernel::kPeriodic: {
-      // H200, fraction of a copy (staged). Many banks met: 16 x 16 with 8 wavefronts, 4 bytes .91 (.95), but
-      // 1 byte .93 (.82). Long pieces: 59 x 23, 8 bytes .93 (.95), but 33 x 31 .95 (.92).
+      // H200, fraction of a copy (staged). Many banks met, 1 byte: 9 x 65 with 20 wavefronts .60 (.54), 41 x
+      // 48 with 23 .50 (.49); 2 bytes: 9 x 65 with 15 .69 (.68); 4 bytes: 24 x 40 with 6 .96 (.82), 16 x 16
+      // with 8 .91 (.95); 8 bytes: 16 x 40 with 8 .92 (.96). Long pieces, 8 bytes: 33 x 6 x 6 .91 (.98), but
+      // 61 x 17 .93 (.92).
       const Period period = find_period(p);
-      constexpr int64_t kMostBytes = 10 << 10;
-      return period.piece > 0 && period.piece * p.element_bytes <= kMostBytes &&
-             gather_wavefronts(p, period) <= (p.element_bytes < 4 ? 12 : 4);
+      constexpr int64_t kMostBytes = 9 << 10;
+      const int64_t e = p.element_bytes;
+      const int most_wavefronts = e == 1 ? 20 : e == 2 ? 12 : e == 4 ? 6 : 4;
+      return period.piece > 0 && period.piece * e <= kMostBytes &&
+             gather_wavefronts(p, period) <= most_wavefronts;
     }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
@@ -711,8 +716,8 @@ Period find_period(const Problem& p) {
   period.words = words;
   period.threads = static_cast<int>(round_up(ceil_div(words, ceil_div(words, kPeriodicMostThreads)), 32));
   const int64_t least = std::lcm<int64_t>(words * word, kVector);
-  const int64_t wanted =
-      std::max<int64_t>(e == 1 ? kPeriodicChunkBytesNarrow : kPeriodicChunkBytes, 32 * period.threads);
+  const int64_t wanted = std::max<int64_t>({e == 1 ? kPeriodicChunkBytesNarrow : kPeriodicChunkBytes,
+                                            32 * period.threads, kPeriodicChunkPiece * piece});
   period.chunk_bytes = std::max<int64_t>(1, wanted / least) * least;
   return period;
 }
