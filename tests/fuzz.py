@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 import random
 import shlex
 import sys
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 
 import torch_transpose as tx
+from benchmarks.machine import cpu_name
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # the tests' folder is no package
 from checks import all_dtypes, canonical_strides
@@ -392,11 +392,7 @@ def fuzz(
 
 
 def processor(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
-    return names[0].split(":", 1)[1].strip() if names else platform.processor()
+    return torch.cuda.get_device_name() if device == "cuda" else cpu_name()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
