@@ -105,6 +105,25 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   return choice;
 }
 
+// What it costs where two blocks of the aligned tile kernel read or write a sector. One H200.
+double split_sectors(const Problem& p, const TileMatrix& m, int64_t tile_rows) {
+  constexpr double kRead = 1.08;  // 16 bytes, 2000 x 120 x 321 -> 2,0,1 .84 of a copy (unaligned .93)
+  constexpr double kWritten = 1.2, kWideWritten = 1.05;  // from 8 bytes up
+  // Where they write all rows of different matrices, the other block comes much later. 16 bytes, 13 x 5 x 224
+  // x 4096 -> 2,3,1,0 .51 (.99); 2 bytes, 20 x 24 x 56 x 120 x 16 -> 3,4,1,0,2 .64 (.86).
+  constexpr double kLater = 1.5;
+  const int64_t row_bytes = m.rows * p.element_bytes;
+  double cost = 1;
+  if (p.element_bytes >= 4 && input_row_addresses(p, m) % kSector != 0) cost *= kRead;
+  if (output_row_addresses(p, m) % kSector != 0) {
+    if (m.rows > tile_rows)
+      cost *= p.element_bytes < 8 ? kWritten : kWideWritten;
+    else if (p.dims[m.col_dims[0]].out_stride != row_bytes)
+      cost *= kLater;
+  }
+  return cost;
+}
+
 // The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the
 // faster on large problems. None where nothing is aligned.
 TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
@@ -129,11 +148,7 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
         const double area = p.element_bytes == kVector ? 1 : full;
         const double score = area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
         if (best.variant >= 0 && score <= best_score * kWorthSmaller) continue;
-        // Output rows that begin inside a sector leave sectors to two blocks.
-        const bool splits = m.rows > tile_rows && output_row_addresses(p, m) % kSector != 0;
-        constexpr double kSplit = 1.2, kSplitWide = 1.05;  // from 8 bytes up
-        const double split = splits ? p.element_bytes < 8 ? kSplit : kSplitWide : 1;
-        best = {v, m, tile_time(p.element_bytes, fused)(full) * split};
+        best = {v, m, t.time(full) * split_sectors(p, m, tile_rows)};
         best_score = score, best_filled = full;
       }
     }
@@ -638,7 +653,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
       const double time = choices.tile().time;
-      return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
+      constexpr double kFull = 1.06;
+      return time <= kFull || (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kTileUnaligned: {
       if (!needs_two_inner_dims(p).empty()) return false;

@@ -96,7 +96,8 @@ struct TileVariant {
   int out_bytes;
   int threads;
   int min_blocks;
-  bool keep;           // load through load_keep()
+  bool keep;  // load through load_keep()
+  TileTime time;
   bool fused = false;  // rows or columns are several dims
 
   constexpr int shared_bytes() const { return in_bytes / element_bytes * out_bytes; }
@@ -106,35 +107,21 @@ struct TileVariant {
 // smaller tiles serve matrices that the larger ones would not fill, and small problems. Keeping lines in L2
 // costs the narrow elements .01 to .05 at 64 MiB and gains the wide ones .01 to .02.
 inline constexpr TileVariant kTileVariants[] = {
-    {1, 256, 256, 512, 1, false},        // .956 .923 1.000 .961
-    {1, 128, 128, 64, 6, false},         //
-    {1, 128, 128, 64, 6, false, true},   // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (staged: .49)
-    {2, 256, 256, 256, 3, false},        // .959 .964 .922 .962
-    {2, 128, 128, 64, 12, false},        //
-    {2, 128, 128, 64, 12, false, true},  // the same .88 (staged .60, unaligned .78; 4 bytes: unaligned)
-    {4, 256, 256, 256, 3, false},        // .963 .964 .950 .964
-    {4, 128, 128, 64, 12, false},        // 184 x 32 x 248 x 24 -> 0,3,2,1 .94 (small: .84)
-    {8, 256, 256, 256, 4, true},         // .947 .976 .950 .975
-    {8, 128, 128, 64, 12, true},         // 100000 x 16 x 16 1.00 (staged: .96)
-    {16, 256, 256, 128, 4, true},        // .970 .925 .968 .965
-    {16, 128, 128, 64, 12, true},        //
+    {1, 256, 256, 512, 1, false, {0.975, 0.50}},       // .956 .923 1.000 .961
+    {1, 128, 128, 64, 6, false, {0.975, 0.50}},        //
+    {1, 128, 128, 64, 6, false, {0.80, 0.70}, true},   // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (staged:
+                                                       // .49)
+    {2, 256, 256, 256, 3, false, {0.975, 0.60}},       // .959 .964 .922 .962
+    {2, 128, 128, 64, 12, false, {0.975, 0.60}},       //
+    {2, 128, 128, 64, 12, false, {0.87, 0.60}, true},  // the same .88 (staged .60, unaligned .78; 4 bytes:
+                                                       // unaligned)
+    {4, 256, 256, 256, 3, false, {0.97, 0.50}},        // .963 .964 .950 .964
+    {4, 128, 128, 64, 12, false, {0.985, 0.62}},       // 184 x 32 x 248 x 24 -> 0,3,2,1 .94 (small: .84)
+    {8, 256, 256, 256, 4, true, {0.975, 0.60}},        // .947 .976 .950 .975
+    {8, 128, 128, 64, 12, true, {0.975, 0.60}},        // 100000 x 16 x 16 1.00 (staged: .96)
+    {16, 256, 256, 128, 4, true, {0.975, 0.50}},       // .970 .925 .968 .965
+    {16, 128, 128, 64, 12, true, {0.975, 0.50}},       //
 };
-
-// Of the aligned tile kernel by element width, and where rows or columns are several dims (1 and 2 bytes).
-constexpr TileTime tile_time(int64_t element_bytes, bool fused) {
-  switch (element_bytes) {
-    case 1:
-      return fused ? TileTime{0.80, 0.70} : TileTime{0.975, 0.50};
-    case 2:
-      return fused ? TileTime{0.87, 0.60} : TileTime{0.975, 0.60};
-    case 4:
-      return {0.97, 0.40};
-    case 8:
-      return {0.975, 0.60};
-    default:
-      return {0.975, 0.50};
-  }
-}
 
 inline constexpr int kSector = 32;          // bytes that memory is read and written in
 inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an output row lies
