@@ -48,6 +48,8 @@ def work(cases: int) -> None:
     shapes = [
         ((96, 160), (1, 0)),
         ((65, 131), (1, 0)),
+        ((231, 128), (1, 0)),  # only input rows begin at sectors,
+        ((128, 231), (1, 0)),  # only output rows do
         ((3, 500), (1, 0)),
         ((500, 16), (1, 0)),
         ((9, 33, 31), (0, 2, 1)),
