@@ -533,6 +533,18 @@ def test_one_aligned_side(shape: tuple[int, int], size: int, places: tuple[int, 
 
 
 @pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@pytest.mark.parametrize(
+    ("size", "first", "tile"),
+    [(1, 0, [128, 128]), (1, 1, [128, 128]), (1, 2, [126, 256]), (2, 0, [64, 128]), (2, 1, [64, 128])],
+)
+def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -> None:
+    """Every other column of aligned rows: all words begin with a column, or all with what is stepped over."""
+    p = _C.Problem(size, [4096, 8192], [2 * size, 8192 * size], [8192 * size, size], first * size, 0)
+    plan = _C.plan_cuda(p, _C.DeviceFacts())
+    assert (plan.kernel, plan.tile) == ("tile_unaligned", tile)
+
+
+@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
 def test_a_tile_that_has_all_rows() -> None:
     """231 rows begin anywhere in 262 bytes of sectors, but all are in one tile of 256."""
     plan = _C.plan_cuda(of_case((5, 9, 7, 11, 3, 13, 9, 15), (7, 0, 6, 1, 5, 2, 4, 3), 1), _C.DeviceFacts())

@@ -40,13 +40,16 @@ uint64_t output_row_addresses(const Problem& p, const TileMatrix& m) {
   return bits;
 }
 
-// Where input rows begin, likewise.
-uint64_t input_row_addresses(const Problem& p, const TileMatrix& m) {
-  uint64_t bits = p.in_address;
+// How far apart input rows begin, likewise, and where.
+uint64_t input_row_pitches(const Problem& p, const TileMatrix& m) {
+  uint64_t bits = 0;
   for (int d = 0; d < p.rank; ++d) {
     if (!m.has_col(d)) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
   }
   return bits;
+}
+uint64_t input_row_addresses(const Problem& p, const TileMatrix& m) {
+  return input_row_pitches(p, m) | p.in_address;
 }
 
 // Every address, pitch and extent that the vectors of a tile touch is a multiple of 16 bytes.
@@ -199,18 +202,21 @@ struct UnalignedChoice {
 UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   // Columns that are not there are loaded, but not stored.
   constexpr double kColumns = 0.8;
-  const int step = static_cast<int>(input_step(p) / p.element_bytes);
+  const int64_t step_bytes = input_step(p);
+  const int step = static_cast<int>(step_bytes / p.element_bytes);
+  const auto in_address = static_cast<int64_t>(p.in_address % kAddressAlignment);
   UnalignedChoice best;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
       const TileMatrix m = tile_matrix(p, rows, cols, step);
       if (m.rows == 0) continue;
-      const uint64_t in_rows = input_row_addresses(p, m), out_rows = output_row_addresses(p, m);
+      const auto in_pitches = static_cast<int64_t>(input_row_pitches(p, m));
+      const auto out_rows = static_cast<int64_t>(output_row_addresses(p, m));
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
         if (v.element_bytes != p.element_bytes || v.step != step) continue;
-        if (in_rows % static_cast<uint64_t>(v.in_align) != 0) continue;
-        if (out_rows % static_cast<uint64_t>(v.out_align) != 0) continue;
+        if (in_pitches % v.in_align != 0 || in_address % v.in_align >= step_bytes) continue;
+        if (out_rows % v.out_align != 0) continue;
         const UnalignedTile tile = unaligned_tile(p, m, v);
         if (tile.cols == 0) continue;
         const int64_t bands = unaligned_bands(m.rows, tile.rows, v);

@@ -135,9 +135,10 @@ struct UnalignedVariant {
   int warps;
   int min_blocks;
   TileTime time;
-  int step = 1;       // elements from one column to the next in the input
-  int in_align = 1;   // bytes: it is for inputs whose rows begin at multiples of this,
-  int out_align = 1;  // and for such outputs
+  int step = 1;  // elements from one column to the next in the input
+  // Bytes: it is for problems whose rows begin at multiples of these. Of stepped inputs they may all begin
+  // behind by less than a step.
+  int in_align = 1, out_align = 1;
 
   constexpr int word() const { return word_bytes(element_bytes); }
   constexpr int block() const { return word() / element_bytes; }

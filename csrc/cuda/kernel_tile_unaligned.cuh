@@ -85,6 +85,7 @@ struct UnalignedConfig {
   static constexpr int kFittedBatch = fitted_words_in_flight(Element);  // words of a lane, in each row
   static constexpr int kFittedLanes = fitted_lanes(kVariant);
   static constexpr int kStores = static_cast<int>(ceil_div(OutBytes, kStore));
+  static_assert(Step <= 2, "what a word begins with is a column or not");
   static_assert(kFitted || OutBytes % kStore == 0, "every lane stores equally many words");
   static_assert(kGroupBytes / kWord % 2 == 1, "odd distance in words");
   static_assert(kDataBytes % 16 == 0 && (kHalo + kRows) % 2 == 0, "alignment of the tables behind");
@@ -163,10 +164,11 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
 }
 
 // The same of a strip of many columns, every kWarps-th group a warp. `elements`: of an input row, from the
-// tile's first on.
+// tile's first on. `phase`: elements of a word before a column's, where rows of a stepped input begin alike.
 template <class C, class Meanwhile>
-__device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, const int64_t* row_begins,
-                                            uint32_t columns, Meanwhile meanwhile) {
+__device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, int phase,
+                                            const int64_t* row_begins, uint32_t columns,
+                                            Meanwhile meanwhile) {
   constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStep = C::kStep;
   constexpr int kLaneBytes = K == 1 ? kStep * E : kWord;  // from a lane's word to its neighbour's
   using Register = Word<kWord>;
@@ -227,8 +229,10 @@ __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements,
       if constexpr (K > 1) transpose_words(block[w]);
 #pragma unroll
       for (int m = 0; m < K; m += kStep) {
+        Register word = block[w][m];
+        if constexpr (kStep > 1 && K > 1 && !C::kShiftsIn) word = phase == 0 ? word : block[w][m + 1];
         store_shared<kWord>(to + w * 32 * C::kGroupBytes + m / kStep * C::kColumnBytes + group_of(b) * kWord,
-                            block[w][m]);
+                            word);
       }
     }
   }
@@ -291,7 +295,8 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     stage_fitted<C>(p.tile_words, in, static_cast<uint32_t>(p.cols * E - 1), group_of(0), groups, row_begins,
                     shared_address(columns), find_columns);
   } else {
-    stage_strip<C>(in, (p.cols - 1 - col0) * kStep + 1, row_begins, shared_address(columns), find_columns);
+    stage_strip<C>(in, (p.cols - 1 - col0) * kStep + 1, in_low / E, row_begins, shared_address(columns),
+                   find_columns);
   }
   __syncthreads();
 
