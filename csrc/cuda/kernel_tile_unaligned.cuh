@@ -16,7 +16,8 @@
 //          The output's words lie anywhere in the column's: each is shifted together from two.
 //
 // Where one block ends along an output row the next one begins at a sector of the output's address, so that
-// no sector has two writers; the price is halo rows, a sector of them, read twice.
+// no sector has two writers; the price is halo rows, a sector of them, read twice. A tile that has all rows
+// stores a sector more, for which there would be another (231 rows, 1 byte: .51 to .61).
 //
 // Often one side is aligned though the other is not: a matrix of 50257 x 4096. Variants for outputs whose
 // rows all begin at sectors have no halo and shift nothing on the way out; variants for inputs whose rows all
@@ -29,13 +30,13 @@
 // Reads the whole words that hold the first and last bytes of a row: they lie on the pages of those bytes.
 //
 // What bounds it (H200, ncu): the fabric between the two halves of L2, busy 92 to 96 % of the time as it is
-// in a copy (89 to 93 %); at 1 byte 86 % at 8191^2 and 96 % at 16383^2. Time follows the sectors that SMs
-// read and write: here 1.1 to 1.25 times a copy's, for the halo and for rows that begin inside a sector.
-// Larger tiles have fewer, but what shared memory they take is L1 that loads in flight need: beyond some 160
-// KB an SM, rates fall. At 1 and 2 bytes instructions come next: half of what a column costs to store went
-// when the table said all of it (2 bytes, permutations with half-empty tiles: .50 to .55). Fitted tiles are
-// bound by instructions (62 to 79 % of issue slots at 1 byte, 11 to 19 a byte) and shared memory (65 to 70
-// %).
+// in a copy (89 to 93 %); at 1 byte 86 % at 8191^2, 96 % at 16383^2, and where one side is aligned (50257 x
+// 4096) 91 to 94 %. Time follows the sectors that SMs read and write: here 1.1 to 1.25 times a copy's, for
+// the halo and for rows that begin inside a sector. Larger tiles have fewer, but what shared memory they take
+// is L1 that loads in flight need: beyond some 160 KB an SM, rates fall. At 1 and 2 bytes instructions come
+// next: half of what a column costs to store went when the table said all of it (2 bytes, permutations with
+// half-empty tiles: .50 to .55). Fitted tiles are bound by instructions (62 to 79 % of issue slots at 1 byte,
+// 11 to 19 a byte) and shared memory (65 to 70 %).
 //
 // Tried and slower: 16 bytes a lane, whose elements go one by one to shared memory (1 byte: .35 to .61 on
 // permutations where this has .44 to .77; 2 bytes: .01 better on plain matrices, .05 worse on permutations);
