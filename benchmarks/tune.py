@@ -119,7 +119,11 @@ VARIANTS = {
     "in_aligned": partial(unaligned_variants, in_align=4),
     "out_aligned": partial(unaligned_variants, out_align=32),
 }
-RUNS = {"tile_small": ("SmallConfig", "run_small"), "tile": ("TileConfig", "run_tile")}
+RUNS = {
+    "tile_small": ("SmallConfig", "run_small"),
+    "tile": ("TileConfig", "run_tile"),
+    **dict.fromkeys(("tile_unaligned", "in_aligned", "out_aligned"), ("UnalignedConfig", "run_unaligned")),
+}
 # Families of one number: the kernel that is forced, the number's name in tuning_cuda.h, and the values to try.
 NUMBERS = {
     "copy": ("kCopy", "kSimpleThreads", [128, 256, 512, 1024]),
@@ -153,7 +157,7 @@ def with_number(text: str, name: str, value: int) -> str:
 
 
 def variant_line(family: str, element: int, variant: tuple[int | str, ...]) -> str:
-    config, run = RUNS.get(family, ("UnalignedConfig", "run_unaligned"))
+    config, run = RUNS[family]
     arguments = ", ".join(map(str, (element, *variant)))
     name = "{" + arguments.replace(" ", "") + "},"
     return f'{{"{name}", &{run}<{config}<{arguments}>>}},'

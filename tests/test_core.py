@@ -483,7 +483,7 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
             assert plan.kernel == on_cuda, (size, plan)
 
 
-@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@needs_cuda_build
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "tile"),
     [
@@ -509,7 +509,7 @@ def test_few_columns_have_a_tile_that_fits(
         assert found in ([124, 256], [128, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
 
 
-@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@needs_cuda_build
 @pytest.mark.parametrize(
     ("shape", "size", "places", "tile"),
     [
@@ -532,7 +532,7 @@ def test_one_aligned_side(shape: tuple[int, int], size: int, places: tuple[int, 
     assert (plan.kernel, plan.tile) == ("tile_unaligned", tile)
 
 
-@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@needs_cuda_build
 @pytest.mark.parametrize(
     ("size", "first", "tile"),
     [(1, 0, [128, 128]), (1, 1, [128, 128]), (1, 2, [126, 256]), (2, 0, [64, 128]), (2, 1, [64, 128])],
@@ -544,7 +544,7 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
     assert (plan.kernel, plan.tile) == ("tile_unaligned", tile)
 
 
-@pytest.mark.skipif(not _C.kernels("cuda"), reason="built without CUDA")
+@needs_cuda_build
 def test_a_tile_that_has_all_rows() -> None:
     """231 rows begin anywhere in 262 bytes of sectors, but all are in one tile of 256."""
     plan = _C.plan_cuda(of_case((5, 9, 7, 11, 3, 13, 9, 15), (7, 0, 6, 1, 5, 2, 4, 3), 1), _C.DeviceFacts())

@@ -598,8 +598,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   // No other kernel takes less by more than noise, and finding out would take longer than all else here.
   constexpr double kSurely = 1.08;
   // The staged kernel's own measure of time is only between its tiles; what it means in copies. One H200, 110
-  // problems an element width; 1 and 2 bytes: 411 and 380, half of them of one aligned side, fraction of a
-  // copy .721 and .839 (with the better of both kernels for each: .723 and .845).
+  // problems an element width; 1 and 2 bytes: 411 and 380, most of them of one aligned side, fraction of a
+  // copy .718 and .840 (with the better of both kernels for each: .723 and .845).
   const bool is_narrow = p.element_bytes < 4;
   const double surely = is_narrow ? 1.33 : kSurely, of_staged = is_narrow ? 0.75 : 0.95;
   const auto before_staged = [&](double time) {
