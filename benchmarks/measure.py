@@ -187,6 +187,12 @@ def refusal(error: Exception, device: torch.device) -> Outcome:
     return Outcome("refused", f"{type(error).__name__}: {lines[0]}"[:200])
 
 
+def back_to(device: torch.device) -> None:
+    """Make a case's GPU the current one again: what tunes may leave another, on which events would then be recorded."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def interleave(samplers: dict[str, Sample], effort: Effort) -> dict[str, list[float]]:
     """Samples of each, taken in rounds whose order rotates: drift of a clock or a neighbour meets all alike."""
     names = list(samplers)
@@ -223,6 +229,7 @@ def measure(w: Workload, names: Sequence[str], clock: Clock, effort: Effort) -> 
             calls[name] = call
         except Exception as error:  # whatever a provider raises is its result on this case
             outcomes[name] = refusal(error, w.x.device)
+        back_to(w.x.device)
     del expected  # its memory is the timed calls' to use
     samplers: dict[str, Sample] = {}
     for name, call in calls.items():
@@ -232,6 +239,7 @@ def measure(w: Workload, names: Sequence[str], clock: Clock, effort: Effort) -> 
             samplers[name] = clock(call)
         except Exception as error:
             outcomes[name] = refusal(error, w.x.device)
+        back_to(w.x.device)
     if samplers:
         for name, samples in interleave(samplers, effort).items():
             outcomes[name].samples = samples

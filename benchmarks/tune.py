@@ -40,6 +40,12 @@ PROBLEMS = {
     ],
     "narrow": ["20000000x3", "12x5000000", "33x2000000", "64x3x224x224:0,2,3,1", "200000x8", "5x200000"],
     "periodic": ["65536x17x31:0,2,1", "10000000x3x5:0,2,1", "1000000x4x4:0,2,1", "100000x5x6x7:0,3,2,1"],
+    "pieces": [
+        "19x17x23x13x29x11:0,2,1,4,3,5",
+        "7x13x11x9x17x5x33:1,0,3,2,5,4,6",
+        "317x125x2x24x21:1,0,2,4,3",
+        "48x197x36x128:1,0,3,2",
+    ],
     "staged": [
         "4096x64x64:0,2,1",
         "65536x17x31:0,2,1",
@@ -132,6 +138,7 @@ NUMBERS = {
     "fitted": ("kTileUnaligned", "kFittedOutBytes", [224, 352, 480, 608]),
     "narrow": ("kNarrow", "kNarrowTileWords", [768, 1024, 1536, 2048, 3072]),
     "periodic": ("kPeriodic", "kPeriodicChunkBytes", [4096, 6144, 8192, 12288, 16384]),
+    "pieces": ("kPieces", "kPiecesBlockBytes", [2048, 4096, 8192, 16384]),
     "staged": ("kStaged", "kStagedTileBytes", [10240, 14336, 16384, 20480, 24576, 32768]),
 }
 

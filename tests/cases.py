@@ -268,6 +268,11 @@ BENCH_CASES: tuple[Case, ...] = (
     _case("unaligned", (12289, 4099)),
     _case("unaligned", (8191, 8193), layout="sliced"),
     _case("unaligned", (8192, 8192), layout="sliced"),
+    # Only the input's rows are aligned, or only the output's.
+    _case("unaligned", (50257, 4096)),
+    _case("unaligned", (4096, 50257)),
+    _case("unaligned", (256, 197, 768)),
+    _case("unaligned", (256, 768, 197)),
     # One side thinner than a tile.
     _case("narrow", (20_000_000, 3)),
     _case("narrow", (3, 20_000_000)),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import BENCH_CASES, Case, make_input
+from conftest import need_gpus
 from records import made_up_record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,6 +237,35 @@ def test_only_right_bytes_are_timed(
     assert reason in outcome.reason and "\n" not in outcome.reason
     assert len(outcome.samples) == (3 if status == "ok" else 0)
     assert (calls > 1) == (status == "ok")
+
+
+def test_a_provider_may_leave_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.compile's tuning does where it sees several: the clock is read on the case's all the same."""
+    need_gpus(2)
+
+    def prepare(w: Workload) -> providers.Call:
+        def call() -> torch.Tensor:
+            torch.cuda.set_device(1)
+            return w.x.permute(w.dims).contiguous()
+
+        return call
+
+    def clock(call: providers.Call) -> measure.Sample:
+        current.append(torch.cuda.current_device())
+        call()
+
+        def sample() -> float:
+            current.append(torch.cuda.current_device())
+            return 1.0
+
+        return sample
+
+    monkeypatch.setitem(PROVIDERS, "someone", Provider("for this test", prepare))
+    current: list[int] = []
+    x = make_input(TINY[0], torch.float32, "cuda:0")
+    outcome = measure.measure(Workload.of(x, (1, 0)), ["someone"], clock, Effort(0.0, 3, 3))["someone"]
+    assert outcome.status == "ok", outcome.reason
+    assert len(current) > 3 and set(current) == {0}
 
 
 RIGHT = [

@@ -436,11 +436,14 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged"),
     (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow"),
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "periodic"),
+    (Case("choice", "pieces in another order", (64, 48, 7, 29, 11), (1, 0, 3, 2, 4), SMALL), "rows", "pieces"),
+    (Case("choice", "a batch of short pieces", (40_000, 15, 37), (0, 2, 1), SMALL), "staged", "periodic"),
+    (Case("choice", "a batch of longer ones", (20_000, 32, 41), (0, 2, 1), (4, 8)), "staged", "pieces"),
     (Case("choice", "4 x 4 at an odd address", (1_000_000, 4, 4), (0, 2, 1), SMALL, layout="offset"), "tile", "staged"),
     (
         Case("choice", "16 x 16", (100_000, 16, 16), (0, 2, 1)),
         "tile staged staged staged staged",
-        "periodic periodic staged tile tile",
+        "periodic periodic periodic tile tile",
     ),
     (
         Case("choice", "HWC to CHW", (64, 224, 224, 3), (0, 3, 1, 2), SMALL),

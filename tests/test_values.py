@@ -479,6 +479,11 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((231, 70), (1, 0)),  # one tile has all rows, of 1,
     ((126, 70), (1, 0)),  # of 2,
     ((62, 70), (1, 0)),  # of 4 and 8 bytes
+    ((7, 5, 13, 11), (1, 0, 3, 2)),  # on CUDA pieces with 2 words a thread, in 1 byte,
+    ((5, 3, 40, 50), (1, 0, 3, 2)),  # 3, and in 2 bytes 6,
+    ((5, 3, 61, 47), (1, 0, 3, 2)),  # 4,
+    ((3, 5, 70, 67), (1, 0, 3, 2)),  # and 8;
+    ((67, 43, 5, 7, 3), (1, 0, 4, 3, 2)),  # several a block, and one in the last
     ((7, 5, 1301), (1, 0, 2)),  # on CUDA long runs that begin anywhere, below 4 bytes
 ]
 MIN_ACCEPTED = 20
@@ -490,7 +495,19 @@ def forced_kernels() -> list[tuple[str, str]]:
 
 
 def test_kernel_lists() -> None:
-    known = {"none", "copy", "rows", "tile_small", "narrow", "periodic", "tile", "tile_unaligned", "staged", "strided"}
+    known = {
+        "none",
+        "copy",
+        "rows",
+        "tile_small",
+        "narrow",
+        "periodic",
+        "pieces",
+        "tile",
+        "tile_unaligned",
+        "staged",
+        "strided",
+    }
     for backend in tx.build_info()["backends"]:
         names = _C.kernels(backend)
         assert len(names) == len(set(names)) and set(names) <= known

@@ -20,6 +20,12 @@ TX_HOST_DEVICE constexpr int word_bytes(int64_t element_bytes) {
   return element_bytes > 4 ? static_cast<int>(element_bytes) : 4;
 }
 
+TX_HOST_DEVICE constexpr int log2_floor(int64_t n) {
+  int log = 0;
+  while (n >>= 1) ++log;
+  return log;
+}
+
 struct QuotRem {
   uint32_t quot;
   uint32_t rem;

@@ -9,9 +9,10 @@
 namespace tx {
 namespace {
 
-constexpr Kernel kAllKernels[] = {Kernel::kNone,   Kernel::kCopy,   Kernel::kRows,     Kernel::kTileSmall,
-                                  Kernel::kTile,   Kernel::kNarrow, Kernel::kPeriodic, Kernel::kTileUnaligned,
-                                  Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kAllKernels[] = {Kernel::kNone,      Kernel::kCopy,   Kernel::kRows,
+                                  Kernel::kTileSmall, Kernel::kTile,   Kernel::kNarrow,
+                                  Kernel::kPeriodic,  Kernel::kPieces, Kernel::kTileUnaligned,
+                                  Kernel::kStaged,    Kernel::kStrided};
 
 }  // namespace
 
@@ -22,8 +23,8 @@ bool operator==(const Plan& a, const Plan& b) {
   }
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
-         a.fused_cols == b.fused_cols && a.threads == b.threads && a.stores == b.stores &&
-         a.in_blocks == b.in_blocks && std::strcmp(a.isa, b.isa) == 0;
+         a.fused_cols == b.fused_cols && a.word_step == b.word_step && a.threads == b.threads &&
+         a.stores == b.stores && a.in_blocks == b.in_blocks && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -46,6 +47,8 @@ const char* name(Kernel kernel) {
       return "narrow";
     case Kernel::kPeriodic:
       return "periodic";
+    case Kernel::kPieces:
+      return "pieces";
     case Kernel::kTileUnaligned:
       return "tile_unaligned";
     case Kernel::kStaged:

@@ -21,8 +21,8 @@ inline constexpr int64_t kMostAlongY = 65535;
 // Dims that the 2-D kernels take as one, on either side.
 inline constexpr int kMaxFusedDims = 3;
 
-// Dims of a piece that the periodic kernel takes.
-inline constexpr int kMaxPeriodicDims = 6;
+// Dims of a small permutation that the periodic kernel takes, and that of pieces.
+inline constexpr int kMaxPieceDims = 6;
 
 enum class Backend : uint8_t { kCpu, kCuda };
 enum class Stores : uint8_t { kOrdinary, kStreaming };
@@ -36,6 +36,7 @@ enum class Kernel : uint8_t {
   kTileSmall,      // small ones: small problems, narrow matrices
   kNarrow,         // few long rows, or columns, that lie side by side in one memory, element by element
   kPeriodic,       // many small permutations, one behind the other on both sides
+  kPieces,         // larger ones, dense on both sides, wherever each lies
   kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all
@@ -51,10 +52,12 @@ struct Plan {
   int64_t grid = 0;        // CUDA: blocks, all along x
   int block = 0;           // CUDA: threads a block
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
-  int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns
+  int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns;
+                           // pieces: of a block
   int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output
   int fused_cols = 1;      // likewise in the input
   int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
+  int word_step = 1;       // CUDA, periodic, pieces: words between the lanes of a warp
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets

@@ -17,7 +17,7 @@
 namespace tx {
 namespace {
 
-constexpr int64_t kVector = 16;
+constexpr int64_t kVector = 16, kLine = 128;
 static_assert(kAddressAlignment % kVector == 0 && kAddressAlignment % kSector == 0,
               "all that a plan asks for");
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
@@ -87,7 +87,6 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   const int64_t in_row = m.cols * p.element_bytes, out_row = m.rows * p.element_bytes;
   if (std::max({in_pitch, out_pitch, in_row, out_row}) >= kFastDivLimit) return choice;
   // What short rows leave of a line is the next row's, or another tile's, which reads or writes it again.
-  constexpr int64_t kLine = 128;
   const bool whole_lines =
       (in_row >= kLine || in_pitch == in_row) && (out_row >= kLine || out_pitch == out_row);
   const bool aligned = tile_is_aligned(p, m);
@@ -231,6 +230,57 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   return best;
 }
 
+// How far apart words are that the lanes of a warp gather from a piece, and the wavefronts of shared memory
+// that 128 bytes of them take.
+struct WordOrder {
+  int step = 1;
+  double wavefronts = 0;
+};
+
+// Of pieces of the `dims` innermost dims, `words` words, one behind the other: a mean of warps here and
+// there.
+double gather_wavefronts(const Problem& p, int dims, int64_t piece, int64_t words, int step) {
+  constexpr int kWarps = 3;
+  const int64_t e = p.element_bytes;
+  const int word = word_bytes(e), lanes = 128 / word;  // that one wavefront can serve
+  const int64_t per_word = word / e;
+  int wavefronts = 0;
+  for (int warp = 0; warp < kWarps; ++warp) {
+    for (int64_t element = 0; element < per_word; ++element) {
+      int32_t met[32];
+      for (int lane = 0; lane < lanes; ++lane) {
+        const int64_t index = (words * warp / kWarps + lane) * step % words * per_word + element;
+        int64_t at = index / piece * piece * e;
+        auto rest = static_cast<uint32_t>(index % piece);
+        for (int d = last(p); d > last(p) - dims; --d) {
+          const auto extent = static_cast<uint32_t>(p.dims[d].extent);
+          at += rest % extent * p.dims[d].in_stride;
+          rest /= extent;
+        }
+        met[lane] = static_cast<int32_t>(at / word);
+      }
+      wavefronts += bank_conflicts(met, lanes);
+    }
+  }
+  return static_cast<double>(wavefronts) / kWarps;
+}
+
+// Odd steps: what is gathered meets in no banks when it is stored. Every word is someone's, so the step and
+// the number of words have no common divisor.
+WordOrder choose_word_order(const Problem& p, int dims, int64_t piece, int64_t words) {
+  constexpr int kMostStep = 65;
+  constexpr double kClearly = 0.95;
+  const double few = 2.3 * word_bytes(p.element_bytes) / p.element_bytes;  // seldom less
+  WordOrder best;
+  for (int step = 1; step <= kMostStep; step += 2) {
+    if (std::gcd<int64_t>(step, words) != 1) continue;
+    const double wavefronts = gather_wavefronts(p, dims, piece, words, step);
+    if (step == 1 || wavefronts < kClearly * best.wavefronts) best = {step, wavefronts};
+    if (best.wavefronts <= few) break;
+  }
+  return best;
+}
+
 // What each kernel would do with a problem, found once, when it is asked for: the staged kernel's tile takes
 // longest.
 class Choices {
@@ -262,6 +312,24 @@ class Choices {
     return *staged_;
   }
 
+  // Whether the narrow kernel can run, and pays against staging.
+  bool narrow();
+  // Precondition: there is a period, or there are pieces.
+  const WordOrder& period_order() {
+    if (!period_order_) {
+      const Period period = find_period(problem_);
+      period_order_ = choose_word_order(problem_, problem_.rank - 1, period.piece, period.words);
+    }
+    return *period_order_;
+  }
+  const WordOrder& pieces_order() {
+    if (!pieces_order_) {
+      const Pieces pieces = find_pieces(problem_);
+      pieces_order_ = choose_word_order(problem_, pieces.dims, pieces.piece, pieces.words);
+    }
+    return *pieces_order_;
+  }
+
  private:
   const Problem& problem_;
   const DeviceFacts& facts_;
@@ -269,6 +337,8 @@ class Choices {
   std::optional<TileChoice> tile_;
   std::optional<UnalignedChoice> unaligned_;
   std::optional<StagedTile> staged_;
+  std::optional<bool> narrow_;
+  std::optional<WordOrder> period_order_, pieces_order_;
 };
 
 // Each rule below returns why its kernel cannot run the problem, or fills the plan and returns nothing.
@@ -432,29 +502,21 @@ WhyNot fill_narrow(Plan& plan) {
   return needs_few_outer_dims(p, 2);
 }
 
-// Wavefronts of shared memory that a warp's first gather takes, for each 128 bytes.
-int gather_wavefronts(const Problem& p, const Period& period) {
-  const int64_t e = p.element_bytes;
-  const int word = word_bytes(e), lanes = 128 / word;  // that one wavefront can serve
-  const int64_t per_word = word / e;
-  int wavefronts = 0;
-  for (int64_t element = 0; element < per_word; ++element) {
-    int32_t words[32];
-    for (int lane = 0; lane < lanes; ++lane) {
-      const int64_t index = lane * per_word + element;
-      int64_t rest = index % period.piece, at = index / period.piece * period.piece * e;
-      for (int d = p.rank - 1; d > 0; --d) {
-        at += rest % p.dims[d].extent * p.dims[d].in_stride;
-        rest /= p.dims[d].extent;
-      }
-      words[lane] = static_cast<int32_t>(at / word);
-    }
-    wavefronts += bank_conflicts(words, lanes);
-  }
-  return wavefronts;
+// H200, fraction of a copy (staged). Words that meet in a bank: 16 x 2M, 1 byte, .79 (.88); pairs: 2 x 30M, 1
+// byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 5 x 128 .81 (.91), 5 x 256 .94 (.89),
+// 12 x 128 .99 (.87).
+bool narrow_pays(const Problem& p, const NarrowMatrix& n) {
+  if (n.rows < 2 || n.rows % 16 == 0 || (n.rows == 2 && n.merges && p.element_bytes == 1)) return false;
+  constexpr int64_t kLeastRowBytes = 256, kLeastBytes = 2560;
+  const int64_t row_bytes = n.cols * p.element_bytes;
+  if (row_bytes < kLeastRowBytes || n.rows * row_bytes < kLeastBytes) return false;
+  // More rows pay below 4 bytes, where stores of theirs keep to sectors: 4 bytes, 3 x 20M .98 (.97), 5 x
+  // 400000 .95 (.86), but 8571428 x 7 .93 (.94), 4285714 x 14 .81 (.92).
+  const bool whole_sectors = (static_cast<uint64_t>(n.pitch) | p.out_address) % kSector == 0;
+  return n.rows <= kNarrowFewRows || (p.element_bytes < 4 && (n.merges || whole_sectors));
 }
 
-WhyNot fill_periodic(Plan& plan) {
+WhyNot fill_periodic(Plan& plan, Choices& choices) {
   const Problem& p = plan.problem;
   const Period period = find_period(p);
   if (period.piece == 0) {
@@ -469,9 +531,34 @@ WhyNot fill_periodic(Plan& plan) {
   const int64_t pieces = period.chunk_bytes / p.dims[0].out_stride;
   plan.tile[0] = static_cast<int32_t>(std::min(pieces, p.dims[0].extent));
   plan.block = period.threads;
-  plan.shared_bytes = static_cast<int>(2 * period.chunk_bytes + 2 * period.piece);
+  plan.shared_bytes = static_cast<int>(2 * period.chunk_bytes + round_up(2 * period.piece, kVector) + kLine);
   plan.grid = ceil_div(bytes, period.chunk_bytes);
+  plan.word_step = choices.period_order().step;
   return "";
+}
+
+WhyNot fill_pieces(Plan& plan, const DeviceFacts& facts, Choices& choices) {
+  const Problem& p = plan.problem;
+  const Pieces pieces = find_pieces(p);
+  if (pieces.piece == 0) {
+    return "it needs elements of 1 to 8 bytes, and inner dims that are dense on both sides, of " +
+           std::to_string(kPiecesLeastBytes) + " to " + std::to_string(kPiecesMostBytes) + " bytes";
+  }
+  if (pieces.count >= kFastDivLimit) return "it needs less than 2^31 pieces";
+  const int64_t piece_bytes = pieces.piece * p.element_bytes;
+  for (int d = p.rank - pieces.dims; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
+  // Small problems need blocks for all SMs rather than few that find their places.
+  constexpr int64_t kBlocksOfSm = 4;
+  const int64_t wanted =
+      std::max<int64_t>(pieces_least(p.element_bytes), ceil_div(kPiecesBlockBytes, piece_bytes));
+  const int64_t fit = kPiecesMostShared / pieces.slot_bytes - 1;
+  plan.group = std::clamp<int64_t>(pieces.count / (kBlocksOfSm * facts.sm_count), 1, std::min(wanted, fit));
+  plan.block = pieces.threads;
+  plan.shared_bytes = static_cast<int>((plan.group + 1) * pieces.slot_bytes + plan.group * kPieceEntryBytes);
+  plan.grid = ceil_div(pieces.count, plan.group);
+  plan.variant = pieces.variant;
+  plan.word_step = choices.pieces_order().step;
+  return needs_few_outer_dims(p, pieces.dims);
 }
 
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
@@ -508,7 +595,6 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   plan.block = v.warps * 32;
   const UnalignedTile& tile = choice.tile;
   plan.shared_bytes = unaligned_shared_bytes(tile, v);
-  constexpr int64_t kLine = 128;
   const int64_t tile_bytes =
       tile.rows * (tile.cols * p.element_bytes + kLine) + tile.cols * (tile.rows * p.element_bytes + kSector);
   return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, v),
@@ -548,7 +634,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
   plan.grid = plan.group = 0;
-  plan.fused_rows = plan.fused_cols = plan.step = 1;
+  plan.fused_rows = plan.fused_cols = plan.step = plan.word_step = 1;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   const bool empty = p.rank > 0 && p.dims[0].extent == 0;
   if (kernel == Kernel::kNone) return empty ? "" : "it moves nothing, and this problem has elements";
@@ -564,7 +650,9 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
       case Kernel::kNarrow:
         return fill_narrow(plan);
       case Kernel::kPeriodic:
-        return fill_periodic(plan);
+        return fill_periodic(plan, choices);
+      case Kernel::kPieces:
+        return fill_pieces(plan, facts, choices);
       case Kernel::kTile:
         return fill_tile(plan, facts, choices);
       case Kernel::kTileUnaligned:
@@ -588,13 +676,31 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   return "";
 }
 
+bool Choices::narrow() {
+  if (narrow_) return *narrow_;
+  Plan plan;
+  plan.problem = problem_;
+  narrow_ =
+      fill(plan, Kernel::kNarrow, facts_, *this).empty() && narrow_pays(problem_, narrow_matrix(problem_));
+  return *narrow_;
+}
+
 // Whether a kernel that could run is the fastest of those that follow it.
 bool worth(Kernel kernel, const Problem& p, Choices& choices) {
+  const int64_t e = p.element_bytes;
+  const int width = log2_floor(e);
   // Bytes of a run: staging beats moving shorter ones. H200, 42 permutations of runs of 28 to 252 bytes in 4
   // bytes, and 43 of 24 to 264 in 8, geometric mean: .831 and .863; from 80 bytes on .815 and .863.
   const int64_t shortest_run = p.element_bytes < 4 ? 8 : 68;
   constexpr int64_t kLeastVectors = 256;
   constexpr int64_t kShortestSpan = 4096;  // bytes
+  // Nearly: half-empty aligned tiles were .05 to .15 slower than unaligned ones. Full ones beat pieces too:
+  // 4096 x 64 x 64 -> 0,2,1, 2 and 4 bytes .99 and .97 (.90 and .94), 100000 x 16 x 16 -> 0,2,1, 16
+  // bytes 1.01 (.98).
+  const auto tile_is_full = [&] {
+    constexpr double kFull = 1.06;
+    return needs_two_dense_dims(p).empty() && choices.tile().variant >= 0 && choices.tile().time <= kFull;
+  };
   // No other kernel takes less by more than noise, and finding out would take longer than all else here.
   constexpr double kSurely = 1.08;
   // The staged kernel's own measure of time is only between its tiles; what it means in copies. One H200, 110
@@ -623,44 +729,42 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;
       const double time = choices.small().time;
       if (choices.tile().variant >= 0 && time > choices.tile().time) return false;
+      // 1 byte, 744 x 56 x 48 -> 0,2,1 with a time of 1.32 .67 (pieces .91), but 640 x 5 x 3 x 48 x 160 ->
+      // 0,1,2,4,3 with 1.12 .95 (.77); 2 bytes, 91 x 286 x 24 x 64 -> 1,0,3,2 with 1.26 .83 (.88), but 10 x
+      // 960 x 128 x 24 with 1.10 .96 (.90); 4 bytes, 41 x 82 x 3 x 100 x 32 -> 1,0,2,4,3 with 1.09 .84 (.93).
+      const double sure = is_narrow ? 1.15 : kSurely;
+      if (time > sure && (worth(Kernel::kPeriodic, p, choices) || worth(Kernel::kPieces, p, choices))) {
+        return false;
+      }
       // The other kernels' times are of large problems. Up to this one of its own, they are no better on
       // small ones.
       constexpr double kSmall = 1.35;
       if (kSmallVariants[choices.small().variant].most_bytes > 0) return time <= kSmall;
-      if (time <= kSurely) return true;
-      return time <= choices.unaligned().time && !worth(Kernel::kPeriodic, p, choices) && before_staged(time);
+      return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
     }
-    case Kernel::kNarrow: {
-      const NarrowMatrix n = narrow_matrix(p);
-      // H200, fraction of a copy (staged). Words that meet in a bank: 16 x 2M, 1 byte, .79 (.88); pairs: 2 x
-      // 30M, 1 byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 5 x 128 .81 (.91), 5 x 256
-      // .94 (.89), 12 x 128 .99 (.87).
-      if (n.rows < 2 || n.rows % 16 == 0 || (n.rows == 2 && n.merges && p.element_bytes == 1)) return false;
-      constexpr int64_t kLeastRowBytes = 256, kLeastBytes = 2560, kFew = 6;
-      const int64_t row_bytes = n.cols * p.element_bytes;
-      if (row_bytes < kLeastRowBytes || n.rows * row_bytes < kLeastBytes) return false;
-      // More rows pay below 4 bytes, where stores of theirs keep to sectors: 4 bytes, 3 x 20M .98 (.97), 5 x
-      // 400000 .95 (.86), but 8571428 x 7 .93 (.94), 4285714 x 14 .81 (.92).
-      const bool whole_sectors = (static_cast<uint64_t>(n.pitch) | p.out_address) % kSector == 0;
-      return n.rows <= kFew || (p.element_bytes < 4 && (n.merges || whole_sectors));
-    }
+    case Kernel::kNarrow:
+      return choices.narrow();
     case Kernel::kPeriodic: {
-      // H200, fraction of a copy (staged). Many banks met, 1 byte: 9 x 65 with 20 wavefronts .60 (.54), 41 x
-      // 48 with 23 .50 (.49); 2 bytes: 9 x 65 with 15 .69 (.68); 4 bytes: 24 x 40 with 6 .96 (.82), 16 x 16
-      // with 8 .91 (.95); 8 bytes: 16 x 40 with 8 .92 (.96). Long pieces, 8 bytes: 33 x 6 x 6 .91 (.98), but
-      // 61 x 17 .93 (.92).
       const Period period = find_period(p);
-      constexpr int64_t kMostBytes = 9 << 10;
-      const int64_t e = p.element_bytes;
-      const int most_wavefronts = e == 1 ? 20 : e == 2 ? 12 : e == 4 ? 6 : 4;
-      return period.piece > 0 && period.piece * e <= kMostBytes &&
-             gather_wavefronts(p, period) <= most_wavefronts;
+      if (period.piece == 0 || period.piece * e > kPeriodicPays[width]) return false;
+      if (choices.period_order().wavefronts > kMostWavefronts[width] || tile_is_full()) return false;
+      return e > 1 || !choices.narrow();
+    }
+    case Kernel::kPieces: {
+      const Pieces pieces = find_pieces(p);
+      const int64_t bytes = pieces.piece * e;
+      if (bytes < kPiecesPayFrom || bytes > kPiecesPayTo[width]) return false;
+      if (choices.pieces_order().wavefronts > kMostWavefronts[width] || tile_is_full()) return false;
+      if (!choices.narrow()) return true;
+      // Few long rows: 8000 x 5 x 1000 -> 0,2,1, 2 and 4 bytes .99 (pieces .95 and .94).
+      constexpr int64_t kLongRowBytes = 2000;
+      const NarrowMatrix n = narrow_matrix(p);
+      return e > 1 && (n.rows > kNarrowFewRows || n.cols * e < kLongRowBytes);
     }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
       const double time = choices.tile().time;
-      constexpr double kFull = 1.06;  // nearly: half-empty ones were .05 to .15 slower than unaligned tiles
-      return time <= kFull || (time <= choices.unaligned().time && before_staged(time));
+      return tile_is_full() || (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kTileUnaligned: {
       if (!needs_two_inner_dims(p).empty()) return false;
@@ -682,9 +786,9 @@ Plan start(const Problem& problem) {
 }
 
 // In order of preference. Strided can run anything.
-constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kRows,     Kernel::kTileSmall,
-                               Kernel::kNarrow,        Kernel::kPeriodic, Kernel::kTile,
-                               Kernel::kTileUnaligned, Kernel::kStaged,   Kernel::kStrided};
+constexpr Kernel kKernels[] = {Kernel::kCopy,   Kernel::kTileSmall, Kernel::kPeriodic, Kernel::kPieces,
+                               Kernel::kRows,   Kernel::kNarrow,    Kernel::kTile,     Kernel::kTileUnaligned,
+                               Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
 
@@ -719,7 +823,7 @@ TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims, int step) {
 
 Period find_period(const Problem& p) {
   Period period;
-  if (p.rank < 3 || p.rank > 1 + kMaxPeriodicDims) return period;
+  if (p.rank < 3 || p.rank > 1 + kMaxPieceDims) return period;
   const int64_t e = p.element_bytes, word = word_bytes(e);
   int64_t piece = 1, span = e;
   for (int d = 1; d < p.rank; ++d) {
@@ -742,6 +846,30 @@ Period find_period(const Problem& p) {
                                             32 * period.threads, kPeriodicChunkPiece * piece});
   period.chunk_bytes = std::max<int64_t>(1, wanted / least) * least;
   return period;
+}
+
+Pieces find_pieces(const Problem& p) {
+  Pieces found;
+  const int64_t e = p.element_bytes;
+  // The longest: a part of it that is dense too has less to do for each place that it finds.
+  int64_t piece = 1, span = e;
+  for (int dims = 1; dims <= std::min(p.rank, kMaxPieceDims); ++dims) {
+    const Dim& d = p.dims[p.rank - dims];
+    if (d.out_stride != piece * e || piece * d.extent * e > kPiecesMostBytes) break;
+    piece *= d.extent;
+    span += (d.extent - 1) * d.in_stride;
+    if (dims > 1 && span == piece * e) found.piece = piece, found.dims = dims;
+  }
+  const int64_t piece_bytes = found.piece * e;
+  if (e > kPiecesWidest || piece_bytes < kPiecesLeastBytes) return Pieces();
+  found.count = element_count(p) / found.piece;
+  found.words = ceil_div(piece_bytes, int64_t{word_bytes(e)});
+  constexpr int kMostVariant = static_cast<int>(std::size(kPiecesSlots)) - 1;
+  while (found.variant < kMostVariant && found.words > int64_t{kPiecesSlots[found.variant]} * kPiecesThreads)
+    ++found.variant;
+  found.threads = static_cast<int>(round_up(ceil_div(found.words, int64_t{kPiecesSlots[found.variant]}), 32));
+  found.slot_bytes = static_cast<int>(round_up(piece_bytes, kVector) + kLine);
+  return found;
 }
 
 NarrowMatrix narrow_matrix(const Problem& p) {

@@ -52,6 +52,18 @@ struct Period {
 };
 Period find_period(const Problem& problem);
 
+// The innermost dims of the output as pieces that are dense on both sides, wherever each lies.
+struct Pieces {
+  int64_t piece = 0;  // elements; 0 where the problem has none
+  int64_t count = 0;
+  int dims = 0;        // of a piece
+  int64_t words = 0;   // of a piece, the last one perhaps in part
+  int variant = 0;     // row of kPiecesSlots, the words of a thread
+  int threads = 0;     // of a block
+  int slot_bytes = 0;  // of shared memory, for a piece
+};
+Pieces find_pieces(const Problem& problem);
+
 // A plan depends on addresses only through their alignment to so many bytes.
 inline constexpr uint64_t kAddressAlignment = 32;
 

@@ -20,6 +20,8 @@
 //                   33 x 2M, 2 bytes                             read 1.000, written .796 (of 132 MB)
 //   periodic        10M x 3 x 5, 1 byte                          read 1.000, written .828 (of 150 MB)
 //                   65536 x 17 x 31, 8 bytes                     read 1.000, written .909 (of 276 MB)
+//   pieces          19 x 17 x 23 x 13 x 29 x 11 -> 0,2,1,4,3,5, 1 byte   read 1.001, written .184 (of 31 MB)
+//                   the same, 2 bytes                            read 1.000, written .575
 //   staged          20M x 3, 16 bytes                            read 1.000, written .975
 //                   33 x 17 x 65 x 31 x 63 -> 4,2,0,3,1, 16 bytes  read 1.001, written .978
 #pragma once
@@ -269,6 +271,7 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
 inline constexpr int kNarrowThreads = 128;
 inline constexpr int kNarrowTileWords = 1024;
 inline constexpr int kNarrowMostRows = 64;
+inline constexpr int64_t kNarrowFewRows = 6;
 inline constexpr int64_t kNarrowWidest = 8;  // bytes of an element
 // Words that a thread has in flight, and how many of them are of one row.
 inline constexpr int kNarrowBatch = 8;
@@ -294,6 +297,32 @@ inline constexpr int kPeriodicChunkBytesNarrow = 8192;  // of 1 byte
 // 20292 x 32 x 77, 12690 x 197 x 20 in 1 and 2 bytes: .94 .95 .64, .96 .97 .87 (with 6: .82 .82 .53, .91 .91
 // .65, with 12: .94 .90 .60, .96 .93 .85).
 inline constexpr int kPeriodicChunkPiece = 8;
+
+// The kernel of pieces: words of a piece that a thread has (the fewest with which no more threads than these
+// are needed), threads at most, elements and pieces that it takes, and the pieces of a block: so many, or so
+// many bytes, while shared memory holds them. One H200, geometric mean of nine problems with pieces of .6 to
+// 8 KB with 1, 2, 3, 4, 5, 6, 8 pieces a block: 1 byte .52 .72 .79 .83 .81 .80 .79, 2 bytes .75 .90 .89 .91
+// .87 .88 .86, 4 bytes .89 .93 .90 .92 .88 .89 .89.
+inline constexpr int kPiecesSlots[] = {2, 3, 4, 6, 8};
+inline constexpr int kPiecesThreads = 192;
+inline constexpr int kPiecesMostThreads = 640;
+inline constexpr int64_t kPiecesWidest = 8;  // bytes of an element
+inline constexpr int kPiecesLeastBytes = 64;
+inline constexpr int kPiecesMostBytes = 20480;
+constexpr int pieces_least(int64_t element_bytes) { return element_bytes == 1 ? 4 : 2; }
+inline constexpr int kPiecesBlockBytes = 4096;
+inline constexpr int kPiecesMostShared = 96 * 1024;
+inline constexpr int kPieceEntryBytes = 16;  // of shared memory, to say where a piece lies
+
+// Bytes of pieces that the periodic kernel pays for, by element width (1, 2, 4, 8 and 16 bytes), and from and
+// to which that of pieces does; wavefronts of shared memory in the gather of 128 bytes up to which both do.
+// Best on 171, 159, 153 and 146 problems of 1 to 8 bytes whose pieces are dense: one H200, geometric mean
+// .736 .842 .900 .940 without the kernel of pieces and word steps, .821 .920 .952 .956 with them (with the
+// best kernel for each: .824 .926 .955 .958).
+inline constexpr int kPeriodicPays[] = {3000, 9216, 4000, 7000, 9216};
+inline constexpr int kPiecesPayFrom = 500;
+inline constexpr int kPiecesPayTo[] = {8704, 17408, kPiecesMostBytes, kPiecesMostBytes, 0};
+inline constexpr int kMostWavefronts[] = {11, 8, 6, 6, 6};
 
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;

@@ -181,6 +181,26 @@ __device__ __forceinline__ void store_from_shared(uint8_t* out, uint32_t shared,
   }
 }
 
+// The shared address from `from` on where asynchronous copies of what begins at `global` go: congruent modulo
+// a line. A sector whose halves go to two sectors of shared memory is read from L2 twice (H200: 2 x the
+// sectors).
+__device__ __forceinline__ uint32_t align_like(const uint8_t* global, uint32_t from) {
+  constexpr uint32_t kLine = 128;
+  return from + ((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(global)) - from) & (kLine - 1));
+}
+
+// The 16 or 4 bytes at `from`, to shared memory, past the registers.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(uint32_t to, const uint8_t* from) {
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+  }
+}
+
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Computes `v` here, once: the compiler would rather compute it again in every branch that uses it.
 __device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
 __device__ __forceinline__ void pin(uint8_t*& p) { asm volatile("" : "+l"(p)); }

@@ -2,16 +2,18 @@
 // another order. After every few pieces, a period, the words of the output are gathered from the same places
 // again, only further on.
 //
-//   load      a block's chunk of periods goes to shared memory as it is, past the registers
+//   load      a block's chunk of periods goes to shared memory as it is, past the registers, to where its
+//             sectors are sectors (align_like(): 17 x 31 in 2 bytes .966 for .944)
 //   gather    meanwhile the places of a piece's elements go into a table, where a thread finds those of its
-//             words of a period. Every period adds a constant to them
+//             words of a period. Every period adds a constant to them. Lanes take words some steps apart, so
+//             that they meet in few banks (17 x 48 in 4 bytes: 1.00, staged .73)
 //   store     words wait in shared memory once more, to leave in whole vectors: a period may begin anywhere
 //             in a sector (3 x 5: .97 of a copy for .78)
 //
 // Bound by DRAM, at 1 byte by instructions and shared memory (H200, 65536 x 17 x 31: of issue slots 80 %, of
-// the wavefronts 78 %). Tried: blocks that stay and fetch a chunk while they gather another, which find their
+// the wavefronts 73 %). Tried: blocks that stay and fetch a chunk while they gather another, which find their
 // places once (.83 to .90 where this has .93 to .97: blocks that come and go spread reads and writes better);
-// words in another order among lanes (the same wavefronts); chunks of 12 and 16 KiB (.01 to .04 worse).
+// chunks of 12 and 16 KiB (.01 to .04 worse).
 #pragma once
 
 #include <type_traits>
@@ -22,54 +24,39 @@
 
 namespace tx::cuda {
 
-// The 16 or 4 bytes at `from`, to shared memory, past the registers.
-template <int kBytes>
-__device__ __forceinline__ void copy_async(uint32_t to, const uint8_t* from) {
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-  }
-}
-
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // kSlots: words of a period that a thread has.
 template <int E, int kSlots>
 __global__ void __launch_bounds__(kPeriodicMostThreads)
     periodic_kernel(const __grid_constant__ PeriodicParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
   constexpr int kWord = word_bytes(E), kPerWord = kWord / E;
-  const uint32_t data = shared_address(memory), gathered = data + p.chunk_bytes,
-                 table = gathered + p.chunk_bytes;
   const int64_t first = int64_t{blockIdx.x} * p.chunk_bytes;
+  const uint8_t* const in = p.in + first;
+  const uint32_t gathered = shared_address(memory), table = gathered + p.chunk_bytes,
+                 data = align_like(in, table + round_up(2 * p.piece.divisor, kVector));
   const auto bytes = static_cast<uint32_t>(min(p.bytes - first, int64_t{p.chunk_bytes}));
   const uint32_t vectors_end = bytes / kVector * kVector, tail = vectors_end + threadIdx.x * 4;
 
   wait_for_inputs();
-  const uint8_t* const in = p.in + first;
   for (uint32_t i = threadIdx.x * kVector; i < vectors_end; i += blockDim.x * kVector) {
     copy_async<kVector>(data + i, in + i);
   }
   if (tail < bytes) copy_async<4>(data + tail, in + tail);
   for (uint32_t i = threadIdx.x; i < p.piece.divisor; i += blockDim.x) {
-    uint32_t rest = i, at = 0;
-#pragma unroll 1
-    for (int d = 0; d < p.dim_count; ++d) {
-      const QuotRem c = p.dims[d].extent.divmod(rest);
-      at += c.rem * p.dims[d].in_stride;
-      rest = c.quot;
-    }
-    store_shared<2>(table + i * 2, static_cast<uint16_t>(at));
+    store_shared<2>(table + i * 2, static_cast<uint16_t>(p.dims.place(i)));
   }
   __syncthreads();
-  const uint32_t period_bytes = p.period_words * kWord;
-  uint32_t begin[kSlots][kPerWord];
+  const uint32_t period_bytes = p.period.divisor * kWord;
+  uint32_t begin[kSlots][kPerWord], word_at[kSlots];
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
+    const uint32_t index = threadIdx.x + s * blockDim.x;
+    const uint32_t word = index < p.period.divisor ? p.period.divmod(index * p.word_step).rem : index;
+    word_at[s] = word * kWord;
+    pin(word_at[s]);
 #pragma unroll
     for (int e = 0; e < kPerWord; ++e) {
-      const QuotRem piece = p.piece.divmod((threadIdx.x + s * blockDim.x) * kPerWord + e);
+      const QuotRem piece = p.piece.divmod(word * kPerWord + e);
       begin[s][e] = data + piece.quot * p.piece.divisor * E + load_shared<2>(table + piece.rem * 2);
       pin(begin[s][e]);
     }
@@ -79,7 +66,7 @@ __global__ void __launch_bounds__(kPeriodicMostThreads)
 
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    uint32_t at = (threadIdx.x + s * blockDim.x) * kWord;
+    uint32_t at = word_at[s];
     if (at >= period_bytes) break;
     const auto move = [&](auto count) {
       constexpr int kCount = decltype(count)::value;

@@ -191,19 +191,52 @@ struct NarrowParams {
   OuterDims outer;
 };
 
-// Pieces of `piece` elements, one behind the other on both sides, and how one lies in the input.
+// Dims of a piece, fastest in the output first.
+struct PieceDims {
+  int32_t count = 0;
+  struct {
+    FastDiv extent;
+    uint32_t in_stride;
+  } dims[kMaxPieceDims];
+
+  // Bytes from a piece's begin in the input to its element `index`.
+  TX_HOST_DEVICE uint32_t place(uint32_t index) const {
+    uint32_t at = 0;
+    for (int d = 0; d < count; ++d) {
+      const QuotRem c = dims[d].extent.divmod(index);
+      at += c.rem * dims[d].in_stride;
+      index = c.quot;
+    }
+    return at;
+  }
+};
+
+// Pieces of `piece` elements, one behind the other on both sides.
 struct PeriodicParams {
   const uint8_t* in;
   uint8_t* out;
   int64_t bytes;
-  uint32_t chunk_bytes;   // whole periods
-  uint32_t period_words;  // of the output: whole pieces
+  uint32_t chunk_bytes;  // whole periods
+  FastDiv period;        // words of the output: whole pieces
+  uint32_t word_step;    // of them between lanes
   FastDiv piece;
-  int32_t dim_count;
-  struct {
-    FastDiv extent;
-    uint32_t in_stride;
-  } dims[kMaxPeriodicDims];  // of a piece, innermost of the output first
+  PieceDims dims;
+};
+
+// `count` pieces, `at_once` a block, and how one lies in the input.
+struct PiecesParams {
+  const uint8_t* in;
+  uint8_t* out;
+  uint32_t count, at_once;
+  uint32_t piece_bytes, slot_bytes;
+  FastDiv words;       // of a piece
+  uint32_t word_step;  // of them between lanes
+  // The innermost dim in the output, and the others.
+  FastDiv row;
+  uint32_t row_stride;
+  uint32_t rows;
+  PieceDims row_dims;
+  OuterDims outer;
 };
 
 // `rows` runs of `vectors` 16-byte vectors each.

@@ -9,6 +9,7 @@
 #include "core/tuning_cuda.h"
 #include "cuda/kernel_narrow.cuh"
 #include "cuda/kernel_periodic.cuh"
+#include "cuda/kernel_pieces.cuh"
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_staged.cuh"
 #include "cuda/kernel_tile.cuh"
@@ -184,6 +185,15 @@ struct UnalignedKernels {
   }
 };
 
+template <int E>
+struct PiecesKernels {
+  static constexpr size_t kCount = std::size(kPiecesSlots);
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    return pieces_kernel<E, kPiecesSlots[kRow]>;
+  }
+};
+
 template <class Kernels, class Params, size_t... kRow>
 cudaError_t run_variant(const Launch& l, const Params& params, std::index_sequence<kRow...>) {
   using Run = cudaError_t (*)(const Launch&, const Params&);
@@ -226,26 +236,34 @@ cudaError_t run_narrow(const Launch& l, bool merges, const NarrowParams& n) {
                 : launch<narrow_kernel<E, false, kWords>>(l, n);
 }
 
-PeriodicParams periodic_params(const Problem& p, const Period& period, const uint8_t* in, uint8_t* out) {
+// Dims of a piece, from `first` back to the dim before `end`.
+PieceDims piece_dims(const Problem& p, int first, int end) {
+  PieceDims dims;
+  for (int d = first; d > end; --d) {
+    dims.dims[dims.count].extent = FastDiv(p.dims[d].extent);
+    dims.dims[dims.count++].in_stride = static_cast<uint32_t>(p.dims[d].in_stride);
+  }
+  return dims;
+}
+
+PeriodicParams periodic_params(const Plan& plan, const Period& period, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
   PeriodicParams n;
   n.in = in;
   n.out = out;
   n.bytes = element_count(p) * p.element_bytes;
   n.chunk_bytes = static_cast<uint32_t>(period.chunk_bytes);
-  n.period_words = static_cast<uint32_t>(period.words);
+  n.period = FastDiv(period.words);
+  n.word_step = static_cast<uint32_t>(plan.word_step);
   n.piece = FastDiv(period.piece);
-  n.dim_count = p.rank - 1;
-  for (int d = last(p), i = 0; d > 0; --d, ++i) {
-    n.dims[i].extent = FastDiv(p.dims[d].extent);
-    n.dims[i].in_stride = static_cast<uint32_t>(p.dims[d].in_stride);
-  }
+  n.dims = piece_dims(p, last(p), 0);
   return n;
 }
 
 template <int E>
 cudaError_t run_periodic(const Launch& l, const uint8_t* in, uint8_t* out) {
   const Period period = find_period(l.plan.problem);
-  const PeriodicParams params = periodic_params(l.plan.problem, period, in, out);
+  const PeriodicParams params = periodic_params(l.plan, period, in, out);
   switch (ceil_div(period.words, int64_t{period.threads})) {
     case 1:
       return launch<periodic_kernel<E, 1>>(l, params);
@@ -256,6 +274,28 @@ cudaError_t run_periodic(const Launch& l, const uint8_t* in, uint8_t* out) {
     default:
       return launch<periodic_kernel<E, kPeriodicMostSlots>>(l, params);
   }
+}
+
+PiecesParams pieces_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+  const Problem& p = plan.problem;
+  const Pieces pieces = find_pieces(p);
+  const Dim& row = p.dims[last(p)];
+  PiecesParams n;
+  n.in = in;
+  n.out = out;
+  n.count = static_cast<uint32_t>(pieces.count);
+  n.at_once = static_cast<uint32_t>(plan.group);
+  n.piece_bytes = static_cast<uint32_t>(pieces.piece * p.element_bytes);
+  n.slot_bytes = static_cast<uint32_t>(pieces.slot_bytes);
+  n.words = FastDiv(pieces.words);
+  n.word_step = static_cast<uint32_t>(plan.word_step);
+  n.row = FastDiv(row.extent);
+  n.row_stride = static_cast<uint32_t>(row.in_stride);
+  n.rows = static_cast<uint32_t>(pieces.piece / row.extent);
+  const int outside = last(p) - pieces.dims;
+  n.row_dims = piece_dims(p, last(p) - 1, outside);
+  n.outer = outer_dims(p, [&](int d) { return d > outside; });
+  return n;
 }
 
 RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
@@ -451,6 +491,11 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
       return cudaErrorInvalidValue;
     case Kernel::kPeriodic:
       return run_periodic<E>(l, in, out);
+    case Kernel::kPieces:
+      if constexpr (E <= kPiecesWidest) {
+        return run_variant<PiecesKernels<E>>(l, pieces_params(l.plan, in, out));
+      }
+      return cudaErrorInvalidValue;
     case Kernel::kStaged:
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {
