@@ -559,9 +559,7 @@ def kernel_and_stores(plan: _C.Plan) -> str:
     return "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
 
 
-# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores. A last
-# cache that many cores share counts like one of 32 MiB.
-@pytest.mark.parametrize("l3_bytes", [32 << 20, 300 << 20])
+# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores.
 @pytest.mark.parametrize(
     ("shape", "dims", "kernels"),
     [
@@ -580,15 +578,25 @@ def kernel_and_stores(plan: _C.Plan) -> str:
         ((64, 224, 224, 3), (0, 3, 1, 2), "tile tile stream stream stream"),
     ],
 )
-def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str, l3_bytes: int) -> None:
+def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str) -> None:
     for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
-        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=l3_bytes, line_vectors=1)
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=32 << 20, line_vectors=1)
         assert kernel_and_stores(plan) == kernel, (size, plan)
+
+
+@pytest.mark.parametrize(("line_vectors", "kernel"), [(0, "staged"), (1, "stream"), (2, "stream")])
+def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> None:
+    """One of 300 MiB, which many cores share, as one of 8 MiB; one of 32 MiB holds what moves 12.8 MB with AVX-512."""
+    problem = of_case((4000, 400), (1, 0), 4)
+    far = _C.plan_cpu(problem, 2, l3_bytes=300 << 20, line_vectors=line_vectors)
+    assert kernel_and_stores(far) == kernel and far.stores == "streaming", far
+    near = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=line_vectors)
+    assert kernel_and_stores(near) == ("stream" if line_vectors == 2 else "tile"), near
 
 
 @pytest.mark.parametrize(
     ("shape", "kernels"),
-    [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile tile" + 3 * " stream")],
+    [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile" + 4 * " stream")],
 )
 def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: str) -> None:
     """But 8-byte elements only of rows that are near each other."""

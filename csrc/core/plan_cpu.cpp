@@ -91,11 +91,15 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
 
-// A last cache that is larger than this is so because more cores share it, and further away (Xeon of 300 MiB,
-// 2 threads, 48 to 134 MB moved: 3 x 1M in 8 bytes .67 -> 1.03 of a copy, 2048^2 in 16 bytes .26 -> .64).
-constexpr int64_t kMostCacheBytes = 32 << 20;
+// A last cache that is larger than this is so because more cores share it, and further away: it counts as one
+// that is smaller than most. Xeon of 300 MiB with AVX-512, 2 and 6 threads, of a copy when it counted as 32
+// and as 8: 1472^2 in 4 bytes .13 -> .57, 900^2 in 8 .12 -> .49, 3000^2 in 1 .06 -> .34, 3 x 400000 in 4 .52
+// -> .79, 20 x 256 x 256 in 4 .32 -> .71. Nothing was slower.
+constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
-int64_t cache_bytes(const CpuFacts& facts) { return std::min(facts.l3_bytes, kMostCacheBytes); }
+bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
+
+int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
 
 // What the tables above say of problems this large: streaming stores pay from somewhat more than the last
 // cache.
@@ -121,14 +125,20 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
-// Tiles leave the last cache before they fill it: streaming stores pay from three quarters of it on (Zen 5, 1
-// to 4 bytes, 1800^2 to 4200^2). Where rows conflict it is the cores' own caches that are short of sets: they
-// pay from half of it on (2048^2 in 2 bytes, 1536^2 in 4: Zen 4 with AVX2 .26 -> .41 of a copy, .41 -> .52;
-// Xeon with AVX-512 .40 -> .61, .49 -> .73).
+// Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by the
+// vectors of a line (one: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2; two, AVX2: Zen 4, 4 bytes 1472^2 .28 -> .60
+// of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes 4096 x 1000 .24 -> .37, 1 byte 3000^2
+// .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 -> .42) and log2 of the element's bytes.
+constexpr int kTilesLeave[2][5] = {{6, 6, 6, 6, 6}, {3, 2, 2, 6, 6}};
+// Where rows conflict it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2 in 4: Zen
+// 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73).
+constexpr int kConflictsLeave = 4;
+
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  const int64_t cache = cache_bytes(facts);
-  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p));
-  return 2 * element_count(p) * p.element_bytes >= (conflict ? cache / 2 : cache - cache / 4);
+  const bool two_vectors = facts.line_vectors > 1 && cache_is_near(facts);
+  int eighths = kTilesLeave[two_vectors][log2_bytes(p.element_bytes)];
+  if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
+  return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
 }
 
 // Through staging only where both sides of a matrix are so long.
