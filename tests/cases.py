@@ -347,6 +347,7 @@ BENCH_CASES: tuple[Case, ...] = (
     _case("cpu", (8192, 8192)),
     _case("cpu", (8191, 8193)),
     _case("cpu", (2048, 2048)),
+    _case("cpu", (1472, 1472)),
     _case("cpu", (512, 512)),
     _case("cpu", (1_000_000, 3)),
     _case("cpu", (3, 1_000_000)),
