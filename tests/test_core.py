@@ -592,6 +592,9 @@ def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> No
     assert kernel_and_stores(far) == kernel and far.stores == "streaming", far
     near = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=line_vectors)
     assert kernel_and_stores(near) == ("stream" if line_vectors == 2 else "tile"), near
+    copy = of_case((750_000,), (0,), 4)  # 6 MB moved
+    stores = [_C.plan_cpu(copy, 2, l3_bytes=mib << 20, line_vectors=line_vectors).stores for mib in (300, 32)]
+    assert stores == ["streaming", "ordinary"]
 
 
 @pytest.mark.parametrize(

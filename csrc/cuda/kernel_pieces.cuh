@@ -5,9 +5,8 @@
 //             piece
 //   gather    meanwhile threads find where the elements of their words of a piece come from. These places are
 //             the same in every piece, and stay in registers
-//   store     the words of a piece wait in the slot of the piece before it, to leave as vectors of the
-//   output.
-//             They are a piece's words, not the output's: vectors are put together from two
+//   store     the words of a piece wait in the slot of the piece before it, to leave as the output's vectors.
+//             They are the piece's words, not the output's: a vector is put together from two
 //
 // Lanes gather words some steps apart, which the planner chooses so that they meet in few banks (1 byte, 19 x
 // 17 x 23 x 13 x 29 x 11 -> 0,2,1,4,3,5: 18 wavefronts of loads and stores for 128 bytes, with steps of 5
