@@ -20,6 +20,7 @@ TX_HOST_DEVICE constexpr int word_bytes(int64_t element_bytes) {
   return element_bytes > 4 ? static_cast<int>(element_bytes) : 4;
 }
 
+// The row of a table by element width, among others.
 TX_HOST_DEVICE constexpr int log2_floor(int64_t n) {
   int log = 0;
   while (n >>= 1) ++log;

@@ -73,12 +73,6 @@ constexpr int64_t kRowsTileBytes = 64 << 10;
 // A tile that is thin because its problem is has this many bytes: they stay in L1 on both sides.
 constexpr int64_t kThinTileBytes = 12 << 10;
 
-int log2_bytes(int64_t element_bytes) {
-  int log2 = 0;
-  while (int64_t{1} << log2 < element_bytes) ++log2;
-  return log2;
-}
-
 // The wanted shape, with one side lengthened where the other dim is shorter than wanted; sides stay whole
 // lines.
 TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_bytes) {
@@ -122,7 +116,7 @@ bool rows_conflict(const Problem& p, int row) {
   if (e > 8 || element_count(p) * e < kBeyondL2Bytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const int64_t pitch = kConflictingPitch[log2_bytes(e)];
+  const int64_t pitch = kConflictingPitch[log2_floor(e)];
   return rows.extent * e >= pitch && cols.extent * e >= pitch &&
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
@@ -138,7 +132,7 @@ constexpr int kConflictsLeave = 4;
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const bool two_vectors = facts.line_vectors > 1 && cache_is_near(facts);
-  int eighths = kTilesLeave[two_vectors][log2_bytes(p.element_bytes)];
+  int eighths = kTilesLeave[two_vectors][log2_floor(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
 }
@@ -186,7 +180,7 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
   const bool near = whole && rows.extent * e >= kLine &&
-                    rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][log2_bytes(e)];
+                    rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][log2_floor(e)];
   if (splits || merges ? !beyond_caches(p, facts) : !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
@@ -211,7 +205,7 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 
 const TileShape* direct_shape(const Problem& p, int row) {
   if (element_count(p) * p.element_bytes < kBeyondL2Bytes) return kTileShape;
-  return rows_crowd(p, row, kFarShape[log2_bytes(p.element_bytes)].rows) ? kCrowdedShape : kFarShape;
+  return rows_crowd(p, row, kFarShape[log2_floor(p.element_bytes)].rows) ? kCrowdedShape : kFarShape;
 }
 
 TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t element_bytes) {
@@ -232,7 +226,7 @@ void set_tile(Plan& plan) {
   std::fill(plan.tile, plan.tile + p.rank, 1);
   if (element_count(p) == 0 || p.rank == 0) return;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
-  const int width = log2_bytes(p.element_bytes);
+  const int width = log2_floor(p.element_bytes);
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent, cols = p.dims[col].extent;
   TileShape shape = {1, 1};
   if (plan.kernel == Kernel::kCopy) shape = {1, std::min(cols, (int64_t{64} << 10) / p.element_bytes)};

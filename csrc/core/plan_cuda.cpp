@@ -531,7 +531,8 @@ WhyNot fill_periodic(Plan& plan, Choices& choices) {
   const int64_t pieces = period.chunk_bytes / p.dims[0].out_stride;
   plan.tile[0] = static_cast<int32_t>(std::min(pieces, p.dims[0].extent));
   plan.block = period.threads;
-  plan.shared_bytes = static_cast<int>(2 * period.chunk_bytes + round_up(2 * period.piece, kVector) + kLine);
+  plan.shared_bytes =
+      static_cast<int>(2 * period.chunk_bytes + round_up(2 * period.piece, kVector) + kAsyncAlignment);
   plan.grid = ceil_div(bytes, period.chunk_bytes);
   plan.word_step = choices.period_order().step;
   return "";
@@ -868,7 +869,7 @@ Pieces find_pieces(const Problem& p) {
   while (found.variant < kMostVariant && found.words > int64_t{kPiecesSlots[found.variant]} * kPiecesThreads)
     ++found.variant;
   found.threads = static_cast<int>(round_up(ceil_div(found.words, int64_t{kPiecesSlots[found.variant]}), 32));
-  found.slot_bytes = static_cast<int>(round_up(piece_bytes, kVector) + kLine);
+  found.slot_bytes = static_cast<int>(round_up(piece_bytes, kVector) + kAsyncAlignment);
   return found;
 }
 

@@ -125,6 +125,8 @@ inline constexpr TileVariant kTileVariants[] = {
     {16, 128, 128, 64, 12, true, {0.975, 0.50}},       //
 };
 
+// Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
+inline constexpr int kAsyncAlignment = 128;
 inline constexpr int kSector = 32;          // bytes that memory is read and written in
 inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an output row lies
 

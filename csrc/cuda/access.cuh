@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/tuning_cuda.h"
+
 namespace tx::cuda {
 
 template <int kBytes>
@@ -185,8 +187,7 @@ __device__ __forceinline__ void store_from_shared(uint8_t* out, uint32_t shared,
 // a line. A sector whose halves go to two sectors of shared memory is read from L2 twice (H200: 2 x the
 // sectors).
 __device__ __forceinline__ uint32_t align_like(const uint8_t* global, uint32_t from) {
-  constexpr uint32_t kLine = 128;
-  return from + ((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(global)) - from) & (kLine - 1));
+  return from + ((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(global)) - from) & (kAsyncAlignment - 1));
 }
 
 // The 16 or 4 bytes at `from`, to shared memory, past the registers.
