@@ -1,6 +1,7 @@
 // Names, comparison and printing of a Plan.
 #include "core/plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -72,18 +73,22 @@ std::string to_string(const Plan& plan) {
     << to_string(plan.problem) << ", tile=[";
   for (int d = 0; d < plan.problem.rank; ++d) s << (d ? ", " : "") << plan.tile[d];
   s << "]";
+  if (is_fused(plan)) s << ", fused=[" << plan.fused_rows << ", " << plan.fused_cols << "]";
   if (plan.backend == Backend::kCuda) {
     s << ", grid=" << plan.grid << ", block=" << plan.block << ", shared_bytes=" << plan.shared_bytes;
-    if (is_fused(plan)) s << ", fused=[" << plan.fused_rows << ", " << plan.fused_cols << "]";
   } else {
-    // Tiles follow one another in the output's order; within one, the last dim and that of its rows are
-    // walked.
+    // Tiles follow one another in the output's order; within one, its rows and columns are walked.
     s << ", loops=[";
     for (int d = 0; d < plan.problem.rank; ++d) s << (d ? ", " : "") << d;
-    const int row = plan.problem.rank == 0 ? -1 : tile_row_dim(plan.kernel, plan.problem);
     s << "], in_tile=[";
-    if (row >= 0) s << row << ", ";
-    if (plan.problem.rank > 0) s << plan.problem.rank - 1;
+    const Problem& p = plan.problem;
+    const bool pieces = plan.kernel == Kernel::kPieces;
+    int in_tile[kMaxDims], count = 0;
+    for (int k = 1; k <= std::min(pieces ? piece_dims(p) + 1 : plan.fused_cols, p.rank); ++k)
+      in_tile[count++] = p.rank - k;
+    int row = pieces || p.rank == 0 ? -1 : tile_row_dim(plan.kernel, p);
+    for (int k = 0; k < plan.fused_rows && row >= 0; ++k, row = next_row_dim(p, row)) in_tile[count++] = row;
+    for (; count > 0; --count) s << in_tile[count - 1] << (count > 1 ? ", " : "");
     s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
     if (plan.in_blocks) s << ", in_blocks=True";
     s << ", isa=" << plan.isa;

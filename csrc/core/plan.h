@@ -36,7 +36,7 @@ enum class Kernel : uint8_t {
   kTileSmall,      // small ones: small problems, narrow matrices
   kNarrow,         // few long rows, or columns, that lie side by side in one memory, element by element
   kPeriodic,       // many small permutations, one behind the other on both sides
-  kPieces,         // larger ones, dense on both sides, wherever each lies
+  kPieces,         // larger ones, dense on both sides, wherever each lies; on the CPU the smaller ones too
   kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all
@@ -54,8 +54,10 @@ struct Plan {
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
   int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns;
                            // pieces: of a block
-  int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output
-  int fused_cols = 1;      // likewise in the input
+  int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output;
+                           // CPU, tile and staged: dims that number a tile's rows, contiguous in the input
+  int fused_cols = 1;      // likewise in the input; its columns, contiguous in the output; CPU, rows: 2 where
+                           // several short runs are gathered for a row
   int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int word_step = 1;       // CUDA, periodic, pieces: words between the lanes of a warp
   int threads = 0;         // CPU: most threads that take part

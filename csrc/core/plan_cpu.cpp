@@ -51,6 +51,50 @@ struct TileShape {
   int64_t cols;
 };
 
+// How many dims each side of a tile is made of.
+struct Sides {
+  int row_dims = 1;
+  int col_dims = 1;
+};
+
+constexpr int64_t kShortSideBytes = 64, kFusedSideBytes = 256;
+
+// Sides shorter than a vector would leave the micro-kernels little to do: dims that continue them, where
+// there are any, are joined to the shorter side until both are long. A table says where each row and column
+// lies. Of a copy, with one dim a side and with several (Zen 5; Xeon, both with AVX-512): 8^8 reversed, 4
+// bytes, .08 -> .42; 5^9 reversed, 1 byte .01 -> .30; .03 -> .19, 4 bytes .02 -> .45; .13 -> .53; 5 x 9 x 7 x
+// 11 x 3 x 13 x 9 x 15, 1 byte .03 -> .27; .09 -> .21, 4 bytes .28 -> .45; .32 -> .49.
+Sides fuse_sides(const Problem& p, int row) {
+  Sides sides;
+  const int64_t e = p.element_bytes;
+  int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
+  if (std::min(rows, cols) * e >= kShortSideBytes) return sides;
+  // What is split or merged in registers needs no longer a side than this.
+  constexpr int64_t kNarrowSideBytes = 32;
+  const bool splits = is_narrow(rows, e) && p.dims[p.rank - 1].in_stride == rows * e;
+  const bool merges = is_narrow(cols, e) && p.dims[row].out_stride == cols * e;
+  if ((splits && cols * e >= kNarrowSideBytes) || (merges && rows * e >= kNarrowSideBytes)) return sides;
+  uint64_t in_rows = uint64_t{1} << row;
+  for (;;) {
+    const int next_row = next_row_dim(p, row);
+    const int next_col = p.rank - 1 - sides.col_dims;
+    const bool more_rows = rows * e < kFusedSideBytes && next_row >= 0 && next_row <= next_col;
+    const bool more_cols = cols * e < kFusedSideBytes && next_col >= 0 && !(in_rows >> next_col & 1) &&
+                           p.dims[next_col].out_stride == cols * e;
+    if (more_rows && (!more_cols || rows <= cols)) {
+      row = next_row;
+      in_rows |= uint64_t{1} << row;
+      rows *= p.dims[row].extent;
+      ++sides.row_dims;
+    } else if (more_cols) {
+      cols *= p.dims[next_col].extent;
+      ++sides.col_dims;
+    } else {
+      return sides;
+    }
+  }
+}
+
 // By log2 of the element's bytes. Measured on Zen 5. A direct tile is one vector high where it can be: its
 // output rows then meet in the same cache sets least often. Beyond the L2 cache two vectors are better (700 x
 // 900, 4 bytes .49 of a copy for .46, 8 bytes .63 for .56; 64 x 128 x 128, 4 bytes .58 for .52), but where
@@ -64,6 +108,9 @@ constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64},
 constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
 constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
+// Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has
+// less than kFusedSideBytes or that many elements, which the staging memory holds.
+constexpr TileShape kFusedShape[] = {{256, 256}, {128, 128}, {64, 128}, {32, 64}, {32, 32}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
 
 // Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
@@ -221,6 +268,30 @@ TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t ele
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
 }
 
+// All of each side's dims but its outermost are whole in a tile.
+void set_fused_tile(Plan& plan) {
+  const Problem& p = plan.problem;
+  const TileShape wanted =
+      (plan.kernel == Kernel::kStaged ? kStagedShape : kFusedShape)[log2_floor(p.element_bytes)];
+  const auto cut = [&](int d, int64_t inner, int64_t most) {
+    const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
+    plan.tile[d] = static_cast<int32_t>(ceil_div(p.dims[d].extent, pieces));
+  };
+  int row = tile_row_dim(plan.kernel, p);
+  int64_t rows = 1, cols = 1;
+  for (int k = 1; k < plan.fused_rows; ++k, row = next_row_dim(p, row)) {
+    plan.tile[row] = static_cast<int32_t>(p.dims[row].extent);
+    rows *= p.dims[row].extent;
+  }
+  cut(row, rows, wanted.rows);
+  const int first_col = p.rank - plan.fused_cols;
+  for (int d = first_col + 1; d < p.rank; ++d) {
+    plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
+    cols *= p.dims[d].extent;
+  }
+  cut(first_col, cols, wanted.cols);
+}
+
 void set_tile(Plan& plan) {
   const Problem& p = plan.problem;
   std::fill(plan.tile, plan.tile + p.rank, 1);
@@ -230,8 +301,21 @@ void set_tile(Plan& plan) {
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent, cols = p.dims[col].extent;
   TileShape shape = {1, 1};
   if (plan.kernel == Kernel::kCopy) shape = {1, std::min(cols, (int64_t{64} << 10) / p.element_bytes)};
-  if (plan.kernel == Kernel::kRows)
-    shape = {std::clamp<int64_t>(kRowsTileBytes / (cols * p.element_bytes), 1, rows), cols};
+  if (plan.kernel == Kernel::kRows) {
+    const int64_t run = cols * p.element_bytes;
+    int64_t runs = 1;
+    if (plan.fused_cols > 1) {
+      runs = std::clamp<int64_t>(kGatheredBytes / run, 1, p.dims[col - 1].extent);
+      plan.tile[col - 1] = static_cast<int32_t>(runs);
+    }
+    plan.tile[col] = static_cast<int32_t>(cols);
+    if (row >= 0 && (plan.fused_cols == 1 || row != col - 1)) {
+      int64_t most = kRowsTileBytes / (run * runs);
+      if (plan.fused_cols > 1) most = std::min(most, kGatheredRows);
+      plan.tile[row] = static_cast<int32_t>(std::clamp<int64_t>(most, 1, rows));
+    }
+    return;
+  }
   if (plan.kernel == Kernel::kTile) {
     const bool streaming = plan.stores == Stores::kStreaming;
     const TileShape* wanted = plan.in_blocks ? kBlocksShape
@@ -239,14 +323,40 @@ void set_tile(Plan& plan) {
                                              : direct_shape(p, row);
     shape = (streaming ? streamed_shape : fit)(wanted[width], rows, cols, p.element_bytes);
   }
+  if (plan.kernel == Kernel::kPieces) {
+    const int first = p.rank - piece_dims(p);
+    for (int d = first; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
+    const Dim& pieces = p.dims[first - 1];
+    plan.tile[first - 1] =
+        static_cast<int32_t>(std::min(pieces.extent, ceil_div(kPiecesBytes, piece_bytes(p))));
+    return;
+  }
   if (plan.kernel == Kernel::kStaged) shape = fit(kStagedShape[width], rows, cols, p.element_bytes);
   if (plan.kernel == Kernel::kStrided) shape = fit(kStridedShape[width], rows, cols, p.element_bytes);
-  plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(shape.cols, INT32_MAX));
-  if (row >= 0) plan.tile[row] = static_cast<int32_t>(shape.rows);
-  if (plan.kernel == Kernel::kStaged && !tile_rows_adjoin(plan)) {
+  if (is_fused(plan)) {
+    set_fused_tile(plan);
+  } else {
+    plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(shape.cols, INT32_MAX));
+    if (row >= 0) plan.tile[row] = static_cast<int32_t>(shape.rows);
+  }
+  if (plan.kernel == Kernel::kStaged && !is_fused(plan) && !tile_rows_adjoin(plan)) {
     const int64_t most = kStagingBytes / staged_pitch(staged_row_bytes(plan));
     plan.tile[row] = static_cast<int32_t>(std::min<int64_t>(plan.tile[row], most));
   }
+}
+
+// Whether runs are shorter than lines, and follow one another in the output. Streamed one by one, and
+// gathered (Zen 5): 19 x 17 x 23 x 13 x 29 x 11 -> 0,2,1,4,3,5, 4 bytes .20 -> .31 of a copy, 4000 x 4000 x 3
+// -> 1,0,2 in 1 byte .03 -> .10; runs of a line and more .91 -> .49.
+bool gathers_runs(const Problem& p) {
+  const Dim& run = p.dims[p.rank - 1];
+  const int64_t bytes = run.extent * p.element_bytes;
+  return p.rank > 1 && bytes < kLine && p.dims[p.rank - 2].out_stride == bytes;
+}
+
+// Whether they follow one another in the output.
+bool pieces_adjoin(const Problem& p) {
+  return p.dims[p.rank - 1 - piece_dims(p)].out_stride == piece_bytes(p);
 }
 
 Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
@@ -258,10 +368,18 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
   bool stream = false;
   if (kernel == Kernel::kCopy || kernel == Kernel::kRows) stream = beyond_caches(normalised, facts);
+  if (kernel == Kernel::kPieces) stream = pieces_adjoin(normalised) && beyond_caches(normalised, facts);
   if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, facts);
   if (kernel == Kernel::kTile) stream = streams_tiles(normalised, facts);
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
   plan.in_blocks = kernel == Kernel::kTile && tile_in_blocks(normalised, stream);
+  if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
+    const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised));
+    plan.fused_rows = sides.row_dims;
+    plan.fused_cols = sides.col_dims;
+    if (is_fused(plan)) plan.in_blocks = false;
+  }
+  if (kernel == Kernel::kRows && stream && gathers_runs(normalised)) plan.fused_cols = 2;
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
   set_tile(plan);
@@ -281,6 +399,8 @@ bool takes(Kernel kernel, const Problem& p) {
       return !empty && (p.rank == 0 || (p.rank == 1 && ends_in_common_run(p)));
     case Kernel::kRows:
       return !empty && ends_in_common_run(p);
+    case Kernel::kPieces:
+      return !empty && piece_dims(p) > 0;
     case Kernel::kTile:
     case Kernel::kStaged:
       return !empty && input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes;
@@ -289,10 +409,27 @@ bool takes(Kernel kernel, const Problem& p) {
   }
 }
 
+// Whether small permutations are moved in registers. Of a copy, else and so (Zen 5; Xeon, both with AVX-512):
+// batches of 4 x 4 in 1 byte .03 -> .94; .06 -> .82, in 4 bytes .11 -> .92; .23 -> .77, 8 x 8 x 3 -> 0,2,1,3
+// in 1 byte .03 -> .98; .02 -> .68, 3 x 3 x 3 -> 0,3,2,1 in 4 bytes .07 -> .93; .10 -> .59. AVX2, up to 128
+// bytes: 4 x 4 in 1 byte .03 -> .85, in 4 bytes .11 -> .52. Beyond six vectors of AVX-512 tiles are faster.
+// Those side by side share vectors, others need some
+// bytes.
+bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
+  constexpr int64_t kPieceAlone = 32;
+  const int dims = piece_dims(p);
+  if (dims == 0) return false;
+  const int64_t bytes = piece_bytes(p);
+  const bool adjoin = pieces_adjoin(p) && p.dims[p.rank - 1 - dims].in_stride == bytes;
+  return bytes <= facts.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
+}
+
 Kernel choose(const Problem& p, const CpuFacts& facts) {
-  for (Kernel kernel : {Kernel::kNone, Kernel::kCopy, Kernel::kRows}) {
+  for (Kernel kernel : {Kernel::kNone, Kernel::kCopy}) {
     if (takes(kernel, p)) return kernel;
   }
+  if (permutes_pieces(p, facts)) return Kernel::kPieces;
+  if (takes(Kernel::kRows, p)) return Kernel::kRows;
   if (!takes(Kernel::kTile, p)) return Kernel::kStrided;
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
@@ -316,17 +453,70 @@ int tile_row_dim(Kernel kernel, const Problem& p) {
   return smallest_input_step(p);
 }
 
+int piece_dims(const Problem& p) {
+  int64_t bytes = p.element_bytes;
+  int most = 0;
+  for (int dims = 1; dims < p.rank; ++dims) {
+    const Dim& last = p.dims[p.rank - dims];
+    if (last.out_stride != bytes) break;
+    bytes *= last.extent;
+    if (bytes > kMostPieceBytes) break;
+    // Dense in the input if its dims can be put in an order in which each continues the one before.
+    int64_t run = p.element_bytes;
+    for (int found = p.rank - dims; run < bytes && found < p.rank;) {
+      for (found = p.rank - dims; found < p.rank && p.dims[found].in_stride != run; ++found) {
+      }
+      if (found < p.rank) run *= p.dims[found].extent;
+    }
+    if (dims > 1 && run == bytes) most = dims;
+  }
+  return most;
+}
+
+int64_t piece_bytes(const Problem& p) {
+  int64_t bytes = p.element_bytes;
+  for (int dims = piece_dims(p); dims > 0; --dims) bytes *= p.dims[p.rank - dims].extent;
+  return bytes;
+}
+
+int next_row_dim(const Problem& p, int row) {
+  for (int d = 0; d + 1 < p.rank; ++d) {
+    if (d != row && p.dims[d].in_stride == p.dims[row].in_stride * p.dims[row].extent) return d;
+  }
+  return -1;
+}
+
+int64_t tile_rows(const Plan& plan) {
+  int64_t rows = 1;
+  int d = tile_row_dim(plan.kernel, plan.problem);
+  for (int k = 0; k < plan.fused_rows; ++k, d = next_row_dim(plan.problem, d)) rows *= plan.tile[d];
+  return rows;
+}
+
+int64_t tile_cols(const Plan& plan) {
+  int64_t cols = 1;
+  for (int k = 1; k <= plan.fused_cols; ++k) cols *= plan.tile[plan.problem.rank - k];
+  return cols;
+}
+
 bool tile_rows_adjoin(const Plan& plan) {
   const Problem& p = plan.problem;
-  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
-  return row == col - 1 && plan.tile[col] == p.dims[col].extent &&
-         p.dims[row].out_stride == p.dims[col].extent * p.element_bytes;
+  int row = tile_row_dim(plan.kernel, p);
+  const int first = p.rank - plan.fused_cols - plan.fused_rows;
+  int64_t bytes = p.element_bytes;
+  for (int d = p.rank - 1; d >= first; bytes *= p.dims[d].extent, --d) {
+    if (p.dims[d].out_stride != bytes || (d > first && plan.tile[d] != p.dims[d].extent)) return false;
+  }
+  for (int k = 0; k < plan.fused_rows; ++k, row = next_row_dim(p, row)) {
+    const bool cut = plan.tile[row] != p.dims[row].extent;
+    if (row < first || (cut && k + 1 < plan.fused_rows)) return false;
+  }
+  return true;
 }
 
 int64_t staged_row_bytes(const Plan& plan) {
-  const Problem& p = plan.problem;
-  const int64_t part = plan.tile[p.rank - 1] * p.element_bytes;
-  const int64_t parts = tile_rows_adjoin(plan) ? plan.tile[p.rank - 2] : 1;
+  const int64_t part = tile_cols(plan) * plan.problem.element_bytes;
+  const int64_t parts = tile_rows_adjoin(plan) ? tile_rows(plan) : 1;
   return std::max(part * parts, kStagedRunBytes) + kLine;
 }
 
@@ -345,6 +535,10 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
     case Kernel::kRows:
       if (empty) break;
       return "it needs runs that are contiguous on both sides, but got " + to_string(p);
+    case Kernel::kPieces:
+      if (empty) break;
+      return "it needs pieces of at most " + std::to_string(kMostPieceBytes) +
+             " bytes, dense in both, and a dim of them, but got " + to_string(p);
     case Kernel::kTile:
     case Kernel::kStaged:
       if (empty) break;
@@ -358,7 +552,7 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
 }
 
 const std::vector<Kernel>& kernels_cpu() {
-  static const std::vector<Kernel> kernels = {Kernel::kNone, Kernel::kCopy,   Kernel::kRows,
+  static const std::vector<Kernel> kernels = {Kernel::kNone, Kernel::kCopy,   Kernel::kPieces, Kernel::kRows,
                                               Kernel::kTile, Kernel::kStaged, Kernel::kStrided};
   return kernels;
 }

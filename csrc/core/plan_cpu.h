@@ -15,7 +15,8 @@ struct CpuFacts {
   int threads = 1;               // most threads a call may use
   const char* isa = "portable";  // name of the micro-kernels in use
   int line_vectors = 0;          // of theirs that make a line they write past the caches; 0: they write none
-  int64_t l3_bytes = 32 << 20;   // last cache, shared by all cores
+  int64_t piece_bytes[2] = {0, 0};  // up to which they permute pieces: elements of one byte, and of more
+  int64_t l3_bytes = 32 << 20;      // last cache, shared by all cores
 };
 
 Plan plan_cpu(const Problem& problem, const CpuFacts& facts);
@@ -31,8 +32,32 @@ Plan plan_cpu_forced(const Problem& problem, const CpuFacts& facts, Kernel kerne
 const std::vector<Kernel>& kernels_cpu();
 
 // A tile spans the last dim and at most one other, which is this function of the kernel and the problem; -1
-// if none. For kTile and kStaged it is the dim that is contiguous in the input: a tile's rows.
+// if none. For kTile and kStaged it is the dim that is contiguous in the input: a tile's rows. A fused tile
+// spans plan.fused_cols last dims, and plan.fused_rows dims from this one on.
 int tile_row_dim(Kernel kernel, const Problem& normalised);
+
+// The dim that continues `row` in the input, which a fused tile's rows are numbered by too; -1 if none.
+int next_row_dim(const Problem& normalised, int row);
+
+// Most rows, and most columns, of a tile whose sides are several dims.
+inline constexpr int64_t kMostFused = 1024;
+
+// kPieces: how many of the last dims, but not all, make the largest piece: a permutation of at most
+// kMostPieceBytes that is dense on both sides; 0 if none do.
+int piece_dims(const Problem& normalised);
+int64_t piece_bytes(const Problem& normalised);
+inline constexpr int64_t kMostPieceBytes = 384;
+
+// Pieces that a tile has, about.
+inline constexpr int64_t kPiecesBytes = 16 << 10;
+
+// kRows: short runs that follow one another in the output, as plan.fused_cols = 2 says, are gathered about so
+// many bytes at a time for each of so many rows at most, and streamed as whole lines.
+inline constexpr int64_t kGatheredBytes = 1024, kGatheredRows = 64;
+
+// Rows and columns of a whole tile.
+int64_t tile_rows(const Plan& plan);
+int64_t tile_cols(const Plan& plan);
 
 // Whether a tile's rows follow one another in the output without a gap.
 bool tile_rows_adjoin(const Plan& plan);

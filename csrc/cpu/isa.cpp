@@ -1,6 +1,7 @@
 // Which micro-kernels this machine gets, and what the planner is told about it.
 #include "cpu/isa.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -69,6 +70,7 @@ CpuFacts this_machine() {
   CpuFacts f;
   f.isa = micro_kernels_in_use().name;
   f.line_vectors = micro_kernels_in_use().line_vectors;
+  std::copy_n(micro_kernels_in_use().piece_bytes, 2, f.piece_bytes);
   f.l3_bytes = last_cache_bytes(f.l3_bytes);
   return f;
 }

@@ -8,6 +8,15 @@ namespace tx::cpu {
 
 inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming store should fill
 
+// A permutation of dense bytes.
+struct Piece {
+  int64_t bytes;
+  int64_t element_bytes;
+  bool adjoin;                                  // pieces follow one another on both sides
+  const uint16_t* source;                       // the input byte of each output byte
+  alignas(kLine) uint8_t index[6 * 5 * kLine];  // the micro-kernel's own
+};
+
 struct MicroKernels {
   const char* name;
 
@@ -21,6 +30,19 @@ struct MicroKernels {
 
   // The same in blocks of several vectors on each side, for elements of at most 4 bytes.
   Transpose transpose_blocks[3];
+
+  // The same of rows at places of their own: input row j is in_places[j] bytes from `in`, output row i
+  // out_places[i] bytes from `out`.
+  using TransposePlaced = void (*)(const char* in, const int64_t* in_places, char* out,
+                                   const int64_t* out_places, int64_t rows, int64_t cols);
+  TransposePlaced transpose_placed[5];
+
+  // Small permutations: fills a piece's index, once, and moves pieces; steps are the bytes from one to the
+  // next.
+  void (*index_piece)(Piece& piece);
+  void (*permute_pieces)(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
+                         int64_t pieces);
+  int64_t piece_bytes[2];  // up to which it does so in registers: elements of one byte, and of more; or 0
 
   // Both past the caches; null where line_vectors, the vectors that make a line, is 0. The caller fences, and
   // sees to it that only whole lines are written: `out`, its pitch and `cols` are whole lines, or, where cols

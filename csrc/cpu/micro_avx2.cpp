@@ -10,6 +10,7 @@ namespace {
 struct Avx2 {
   using Vec = __m256i;
   static constexpr int kLanes = 2;
+  static constexpr bool kLoadsParts = false;
   static constexpr bool kShuffles = true;
   template <int e>
   static constexpr bool kPermutes = false;
@@ -17,17 +18,20 @@ struct Avx2 {
   TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p)); }
   TX_INLINE void store(char* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<Vec*>(p), v); }
-  TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_lane(p)), load_lane(p + stride), 1);
+  template <class At>
+  TX_INLINE Vec load_lanes(At at) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_lane(at(0))), load_lane(at(1)), 1);
   }
-  TX_INLINE void store_lanes(char* p, int64_t stride, Vec v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(v));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + stride), _mm256_extracti128_si256(v, 1));
+  template <class At>
+  TX_INLINE void store_lanes(At at, Vec v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(0)), _mm256_castsi256_si128(v));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(1)), _mm256_extracti128_si256(v, 1));
   }
   TX_INLINE void stream_half_line(char* p, Vec v) { _mm256_stream_si256(reinterpret_cast<Vec*>(p), v); }
-  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(v));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + stride), _mm256_extracti128_si256(v, 1));
+  template <class At>
+  TX_INLINE void stream_lanes(At at, Vec v) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at(0)), _mm256_castsi256_si128(v));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at(1)), _mm256_extracti128_si256(v, 1));
   }
   TX_INLINE void transpose_lanes(Vec* v) {
     const Vec lo = _mm256_permute2x128_si256(v[0], v[1], 0x20);
@@ -67,6 +71,7 @@ struct Avx2Line {
     Avx2::Vec half[2];
   };
   static constexpr int kLanes = 4;
+  static constexpr bool kLoadsParts = false;
   static constexpr bool kShuffles = true;
   template <int e>
   static constexpr bool kPermutes = false;
@@ -76,12 +81,14 @@ struct Avx2Line {
     Avx2::stream_half_line(p, v.half[0]);
     Avx2::stream_half_line(p + 32, v.half[1]);
   }
-  TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
-    return {{Avx2::load_lanes(p, stride), Avx2::load_lanes(p + 2 * stride, stride)}};
+  template <class At>
+  TX_INLINE Vec load_lanes(At at) {
+    return {{Avx2::load_lanes(at), Avx2::load_lanes([&](int l) { return at(l + 2); })}};
   }
-  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
-    Avx2::stream_lanes(p, stride, v.half[0]);
-    Avx2::stream_lanes(p + 2 * stride, stride, v.half[1]);
+  template <class At>
+  TX_INLINE void stream_lanes(At at, Vec v) {
+    Avx2::stream_lanes(at, v.half[0]);
+    Avx2::stream_lanes([&](int l) { return at(l + 2); }, v.half[1]);
   }
   TX_INLINE void transpose_lanes(Vec* v) {
     Vec t[4];

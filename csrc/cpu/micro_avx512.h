@@ -5,7 +5,16 @@
 #include "cpu/micro_impl.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
+#if defined(__GNUC__) && \
+    !defined(__clang__)  // false alarms in GCC's own header, whose vectors begin undefined
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 namespace tx::cpu {
 namespace {
@@ -13,6 +22,7 @@ namespace {
 struct Avx512 {
   using Vec = __m512i;
   static constexpr int kLanes = 4;
+  static constexpr bool kLoadsParts = true;
   static constexpr bool kShuffles = true;
 #ifdef __AVX512VBMI__
   template <int e>
@@ -25,24 +35,30 @@ struct Avx512 {
   TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm512_loadu_si512(p); }
   TX_INLINE void store(char* p, Vec v) { _mm512_storeu_si512(p, v); }
+  TX_INLINE __mmask64 first(int64_t bytes) { return bytes < 64 ? (uint64_t{1} << bytes) - 1 : ~uint64_t{0}; }
+  TX_INLINE Vec load_part(const char* p, int64_t bytes) { return _mm512_maskz_loadu_epi8(first(bytes), p); }
+  TX_INLINE void store_part(char* p, int64_t bytes, Vec v) { _mm512_mask_storeu_epi8(p, first(bytes), v); }
   TX_INLINE void stream_line(char* p, Vec v) { _mm512_stream_si512(reinterpret_cast<Vec*>(p), v); }
-  TX_INLINE Vec load_lanes(const char* p, int64_t stride) {
-    Vec v = _mm512_castsi128_si512(load_lane(p));
-    v = _mm512_inserti32x4(v, load_lane(p + stride), 1);
-    v = _mm512_inserti32x4(v, load_lane(p + 2 * stride), 2);
-    return _mm512_inserti32x4(v, load_lane(p + 3 * stride), 3);
+  template <class At>
+  TX_INLINE Vec load_lanes(At at) {
+    Vec v = _mm512_castsi128_si512(load_lane(at(0)));
+    v = _mm512_inserti32x4(v, load_lane(at(1)), 1);
+    v = _mm512_inserti32x4(v, load_lane(at(2)), 2);
+    return _mm512_inserti32x4(v, load_lane(at(3)), 3);
   }
-  TX_INLINE void store_lanes(char* p, int64_t stride, Vec v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_castsi512_si128(v));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + stride), _mm512_extracti32x4_epi32(v, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 2 * stride), _mm512_extracti32x4_epi32(v, 2));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 3 * stride), _mm512_extracti32x4_epi32(v, 3));
+  template <class At>
+  TX_INLINE void store_lanes(At at, Vec v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(0)), _mm512_castsi512_si128(v));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(1)), _mm512_extracti32x4_epi32(v, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(2)), _mm512_extracti32x4_epi32(v, 2));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(3)), _mm512_extracti32x4_epi32(v, 3));
   }
-  TX_INLINE void stream_lanes(char* p, int64_t stride, Vec v) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm512_castsi512_si128(v));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + stride), _mm512_extracti32x4_epi32(v, 1));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + 2 * stride), _mm512_extracti32x4_epi32(v, 2));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(p + 3 * stride), _mm512_extracti32x4_epi32(v, 3));
+  template <class At>
+  TX_INLINE void stream_lanes(At at, Vec v) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at(0)), _mm512_castsi512_si128(v));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at(1)), _mm512_extracti32x4_epi32(v, 1));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at(2)), _mm512_extracti32x4_epi32(v, 2));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(at(3)), _mm512_extracti32x4_epi32(v, 3));
   }
   TX_INLINE void transpose_lanes(Vec* v) {
     const Vec lo01 = _mm512_shuffle_i64x2(v[0], v[1], 0x44), hi01 = _mm512_shuffle_i64x2(v[0], v[1], 0xee);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/narrow.h"
 #include "cpu/micro.h"
@@ -24,7 +25,8 @@
 #else
 #define TX_UNROLL _Pragma("GCC unroll 64")
 #endif
-#define TX_INLINE __attribute__((always_inline)) static inline
+#define TX_MEMBER __attribute__((always_inline)) inline
+#define TX_INLINE static TX_MEMBER
 
 namespace tx::cpu {
 namespace {
@@ -48,12 +50,29 @@ struct Unsigned<8> {
   using Type = uint64_t;
 };
 
+// Where a matrix's rows lie: `pitch` bytes apart, or wherever a table says.
+template <class Byte>
+struct Pitched {
+  Byte* first;
+  int64_t pitch;
+  TX_MEMBER Byte* operator()(int64_t row) const { return first + row * pitch; }
+  TX_MEMBER Pitched from(int64_t row, int64_t bytes) const { return {first + row * pitch + bytes, pitch}; }
+};
+template <class Byte>
+struct Placed {
+  Byte* first;
+  const int64_t* places;  // bytes from `first` to each row
+  TX_MEMBER Byte* operator()(int64_t row) const { return first + places[row]; }
+  TX_MEMBER Placed from(int64_t row, int64_t bytes) const { return {first + bytes, places + row}; }
+};
+
 // One lane, in the compiler's own vector extension: punpck on x86, zip on ARM, and whatever else a target
 // has.
 struct Lane {
   typedef uint8_t Vec __attribute__((vector_size(16)));
   static constexpr int kLanes = 1;
-  static constexpr bool kShuffles = false;  // has shuffle(): any bytes of a lane to any place in it
+  static constexpr bool kLoadsParts = false;  // has load_part(), store_part()
+  static constexpr bool kShuffles = false;    // has shuffle(): any bytes of a lane to any place in it
   template <int e>
   static constexpr bool kPermutes = false;  // has permute<e>(): any elements of two vectors to any places
 
@@ -63,7 +82,14 @@ struct Lane {
     return v;
   }
   TX_INLINE void store(char* p, Vec v) { std::memcpy(p, &v, sizeof v); }
-  TX_INLINE Vec load_lanes(const char* p, int64_t) { return load(p); }
+  template <class At>
+  TX_INLINE Vec load_lanes(At at) {  // lane l from at(l)
+    return load(at(0));
+  }
+  template <class At>
+  TX_INLINE void store_lanes(At at, Vec v) {
+    store(at(0), v);
+  }
   TX_INLINE void transpose_lanes(Vec*) {}
 
   template <int e, int first>
@@ -107,6 +133,8 @@ struct Tile {
   static constexpr int kBytes = e;
   // Tiles read together, a strip; 4 bytes are faster in registers where their stores leave the caches alone.
   static constexpr int kTiles = e <= (streaming ? 2 : 4) ? 256 / sizeof(Vec) : 1;
+  // A tile that no strip takes (300 x 333 in 4 bytes .33 -> .38 of a copy, 17 x 31 .40 -> .55).
+  static constexpr bool kInRegisters = e >= 4 || I::kLanes == 1;
   static constexpr int kAhead = 4;
 
   // Tiles of a block, down and across. The L1 cache fills one set only every few cycles, so rows that meet in
@@ -139,13 +167,14 @@ struct Tile {
   // A strip: kSide columns and `tiles` x kSide rows. All of an input row's share is read before the next
   // row's, so no cache line is read twice, even where all rows fall in one cache set (pitches near a power of
   // two).
-  static void transpose_strip(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int tiles) {
-    alignas(64) Vec square[kTiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
+  template <int tiles, class In, class Out>
+  static void transpose_strip(In in, Out out) {
+    alignas(64) Vec square[tiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
     for (int q = 0; q < kLane; ++q) {
       for (int t = 0; t < tiles; ++t) {
         Vec lanes[I::kLanes];
         TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
-          lanes[l] = I::load(in + (l * kLane + q) * in_pitch + t * kSide * e);
+          lanes[l] = I::load(in(l * kLane + q) + t * kSide * e);
         }
         I::transpose_lanes(lanes);
         TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[t][c][q] = lanes[c];
@@ -156,8 +185,7 @@ struct Tile {
         Vec v[kLane];
         TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = square[t][c][q];
         transpose_each_lane(v);
-        TX_UNROLL for (int q = 0; q < kLane; ++q)
-            store(out + ((t * I::kLanes + c) * kLane + q) * out_pitch, v[q]);
+        TX_UNROLL for (int q = 0; q < kLane; ++q) store(out((t * I::kLanes + c) * kLane + q), v[q]);
       }
     }
   }
@@ -201,63 +229,69 @@ struct Tile {
   };
 
   // One lane of rows and kSide columns.
-  TX_INLINE void transpose_lane_of_rows(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
+  template <class In, class Out>
+  TX_INLINE void transpose_lane_of_rows(In in, Out out) {
     Vec v[kLane];
-    TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = I::load_lanes(in + q * in_pitch, kLane * in_pitch);
+    TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = I::load_lanes([&](int l) { return in(l * kLane + q); });
     transpose_each_lane(v);
-    TX_UNROLL for (int q = 0; q < kLane; ++q) store(out + q * out_pitch, v[q]);
+    TX_UNROLL for (int q = 0; q < kLane; ++q) store(out(q), v[q]);
+  }
+
+  // kSide rows and one lane of columns.
+  template <class In, class Out>
+  TX_INLINE void transpose_lane_of_cols(In in, Out out) {
+    Vec v[kLane];
+    TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = I::load(in(q));
+    transpose_each_lane(v);
+    TX_UNROLL for (int q = 0; q < kLane; ++q) I::store_lanes([&](int l) { return out(l * kLane + q); }, v[q]);
   }
 
   // One tile, in registers where they suffice. With `ahead`, the input of the tile kAhead tiles of columns
   // later is asked for, whether or not it exists.
-  template <bool ahead = false>
-  TX_INLINE void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch) {
+  template <bool ahead = false, class In, class Out>
+  TX_INLINE void transpose(In in, Out out) {
     if constexpr (ahead) {
-      const intptr_t later = reinterpret_cast<intptr_t>(in) + kAhead * kSide * in_pitch;
+      const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kAhead * kSide * in.pitch;
       TX_UNROLL for (int q = 0; q < kSide; ++q)
-          __builtin_prefetch(reinterpret_cast<const char*>(later + q * in_pitch), 0, 2);
+          __builtin_prefetch(reinterpret_cast<const char*>(later + q * in.pitch), 0, 2);
     }
     Vec square[I::kLanes][kLane];
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
-      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(in + (l * kLane + q) * in_pitch);
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(in(l * kLane + q));
       I::transpose_lanes(lanes);
       TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[c][q] = lanes[c];
     }
     TX_UNROLL for (int c = 0; c < I::kLanes; ++c) {
       transpose_each_lane(square[c]);
-      TX_UNROLL for (int q = 0; q < kLane; ++q) store(out + (c * kLane + q) * out_pitch, square[c][q]);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) store(out(c * kLane + q), square[c][q]);
     }
   }
 };
 
 // Rows [row0, rows) and columns [col0, cols) in squares of one lane. Precondition: rows and cols are at least
 // a lane.
-template <int e>
-void transpose_by_lane(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t row0,
-                       int64_t rows, int64_t col0, int64_t cols) {
+template <int e, class In, class Out>
+void transpose_by_lane(In in, Out out, int64_t row0, int64_t rows, int64_t col0, int64_t cols) {
   using T = Tile<Lane, e>;
   for (int64_t j0 = col0; j0 < cols; j0 += T::kSide) {
     const int64_t j = j0 + T::kSide > cols ? cols - T::kSide : j0;
     for (int64_t i0 = row0; i0 < rows; i0 += T::kSide) {
       const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;
-      T::transpose(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e, out_pitch);
+      T::transpose(in.from(j, i * e), out.from(i, j * e));
     }
   }
 }
 
-template <int e>
-void transpose_by_element(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                          int64_t cols) {
+template <int e, class In, class Out>
+void transpose_by_element(In in, Out out, int64_t rows, int64_t cols) {
   if (rows < cols) {
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j)
-        std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
+      for (int64_t j = 0; j < cols; ++j) std::memcpy(out(i) + j * e, in(j) + i * e, e);
     }
   } else {
     for (int64_t j = 0; j < cols; ++j) {
-      for (int64_t i = 0; i < rows; ++i)
-        std::memcpy(out + i * out_pitch + j * e, in + i * e + j * in_pitch, e);
+      for (int64_t i = 0; i < rows; ++i) std::memcpy(out(i) + j * e, in(j) + i * e, e);
     }
   }
 }
@@ -280,29 +314,29 @@ struct Halves {
 
   static bool take(int64_t count) { return kHalf > 1 && count >= kHalf && count < kLane; }
 
-  static void split(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                    int64_t cols) {
+  template <class In, class Out>
+  static void split(In in, Out out, int64_t rows, int64_t cols) {
     for (int64_t j0 = 0; j0 < cols; j0 += kLane) {
       const int64_t j = j0 + kLane > cols ? cols - kLane : j0;
       Lane::Vec v[kLane];
       TX_UNROLL for (int q = 0; q < kLane; ++q) {
-        const char* const from = in + (j + q) * in_pitch;
+        const char* const from = in(j + q);
         v[q] = (Lane::Vec)Ends{half(from), half(from + (rows - kHalf) * e)};
       }
       Tile<Lane, e>::transpose_each_lane(v);
-      TX_UNROLL for (int p = 0; p < kLane; ++p) Lane::store(out + at(p, rows) * out_pitch + j * e, v[p]);
+      TX_UNROLL for (int p = 0; p < kLane; ++p) Lane::store(out(at(p, rows)) + j * e, v[p]);
     }
   }
 
-  static void merge(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                    int64_t cols) {
+  template <class In, class Out>
+  static void merge(In in, Out out, int64_t rows, int64_t cols) {
     for (int64_t i0 = 0; i0 < rows; i0 += kLane) {
       const int64_t i = i0 + kLane > rows ? rows - kLane : i0;
       Lane::Vec v[kLane];
-      TX_UNROLL for (int p = 0; p < kLane; ++p) v[p] = Lane::load(in + i * e + at(p, cols) * in_pitch);
+      TX_UNROLL for (int p = 0; p < kLane; ++p) v[p] = Lane::load(in(at(p, cols)) + i * e);
       Tile<Lane, e>::transpose_each_lane(v);
       TX_UNROLL for (int q = 0; q < kLane; ++q) {
-        char* const to = out + (i + q) * out_pitch;
+        char* const to = out(i + q);
         const Ends ends = (Ends)v[q];
         for (int h = 0; h < 2; ++h) {
           const uint64_t bytes = ends[h];
@@ -397,16 +431,16 @@ struct Narrow {
     if constexpr (kPermutes) {
       return I::load(in + m * sizeof(Vec));
     } else {
-      return I::load_lanes(in + 16 * m, 16 * k);
+      return I::load_lanes([&](int l) { return in + 16 * (m + l * k); });
     }
   }
   TX_INLINE void store(char* out, int m, Vec v) {
     if constexpr (kPermutes) {
       Tile<I, e, streaming>::store(out + m * sizeof(Vec), v);
     } else if constexpr (streaming) {
-      I::stream_lanes(out + 16 * m, 16 * k, v);
+      I::stream_lanes([&](int l) { return out + 16 * (m + l * k); }, v);
     } else {
-      I::store_lanes(out + 16 * m, 16 * k, v);
+      I::store_lanes([&](int l) { return out + 16 * (m + l * k); }, v);
     }
   }
 
@@ -429,14 +463,226 @@ struct Narrow {
     }
   }
 
+  // The same of less than a vector's elements of each column.
+  static constexpr bool kParts = I::kLoadsParts && kPermutes && !streaming;
+  static int64_t part(int64_t bytes, int m) {  // of vector m
+    const int64_t left = bytes - m * static_cast<int64_t>(sizeof(Vec));
+    return left < 0 ? 0 : left < static_cast<int64_t>(sizeof(Vec)) ? left : sizeof(Vec);
+  }
+  static void split_part(const char* in, char* out, int64_t out_pitch, int64_t count) {
+    Vec from[k];
+    TX_UNROLL for (int m = 0; m < k; ++m) from[m] =
+        I::load_part(in + m * sizeof(Vec), part(count * k * e, m));
+    TX_UNROLL for (int c = 0; c < k; ++c)
+        I::store_part(out + c * out_pitch, count * e, result<true>(from, c));
+  }
+  static void merge_part(const char* in, int64_t in_pitch, char* out, int64_t count) {
+    Vec from[k];
+    TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load_part(in + c * in_pitch, count * e);
+    TX_UNROLL for (int m = 0; m < k; ++m)
+        I::store_part(out + m * sizeof(Vec), part(count * k * e, m), result<false>(from, m));
+  }
+
   // Whether it took the block.
   static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                         int64_t cols) {
     if constexpr (is_narrow(k, e)) {
       if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
       if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
+      if constexpr (kParts) {
+        if (rows == k && in_pitch == k * e) return split_part(in, out, out_pitch, cols), true;
+        if (cols == k && out_pitch == k * e) return merge_part(in, in_pitch, out, rows), true;
+      }
     }
     return false;
+  }
+};
+
+// Small permutations by tables made at run time, in vectors of which each draws from all of its piece. The
+// last vector of a piece ends with it, and begins within the one before.
+template <class I>
+struct Pieces {
+  using Vec = typename I::Vec;
+
+  struct Work {
+    const char* in;
+    int64_t in_step;
+    char* out;
+    int64_t out_step;
+    int64_t pieces;
+    TX_MEMBER void advance(int64_t by) { in += by * in_step, out += by * out_step, pieces -= by; }
+  };
+
+  static void by_byte(const Piece& piece, Work w) {
+    for (; w.pieces > 0; w.advance(1)) {
+      for (int64_t b = 0; b < piece.bytes; ++b) w.out[b] = w.in[piece.source[b]];
+    }
+  }
+
+  // Where vector m of a piece begins, when there are several of `size` bytes.
+  static int64_t begin(int64_t m, int64_t size, int64_t bytes) {
+    return (m + 1) * size <= bytes ? m * size : bytes - size;
+  }
+
+  // How many pieces share a vector of `size` bytes: of those side by side, as many as fit. What follows them
+  // in it is written again by the next step.
+  static int64_t at_once(const Piece& piece, int64_t size) {
+    return piece.adjoin && piece.bytes < size ? size / piece.bytes : 1;
+  }
+
+  // Byte b of vector r of `vectors`, as a byte of source vector m.
+  struct From {
+    int64_t m, byte;
+  };
+  static From from(const Piece& piece, int vectors, int64_t size, int64_t r, int64_t b) {
+    if (vectors == 1) {
+      const bool used = b < at_once(piece, size) * piece.bytes;
+      return {0, used ? b / piece.bytes * piece.bytes + piece.source[b % piece.bytes] : 0};
+    }
+    const int64_t source = piece.source[begin(r, size, piece.bytes) + b], m = source / size;
+    return {m, source - begin(m, size, piece.bytes)};
+  }
+
+  // By permutations of two vectors in units of kUnit bytes, as Narrow: what is made so far, and source m,
+  // become what is made of the sources up to m.
+  template <int kUnit, int vectors>
+  struct Permute {
+    static constexpr int64_t kSize = sizeof(Vec);
+    static constexpr int kUnits = kSize / kUnit, kSteps = vectors > 1 ? vectors - 1 : 1;
+    using Index = typename Unsigned<kUnit>::Type[vectors][kSteps][kUnits];
+    static_assert(sizeof(Index) <= sizeof(Piece::index));
+
+    static void index(Piece& piece) {
+      auto& table = reinterpret_cast<Index&>(piece.index);
+      for (int r = 0; r < vectors; ++r) {
+        for (int unit = 0; unit < kUnits; ++unit) {
+          const From f = from(piece, vectors, kSize, r, unit * kUnit);
+          for (int m = 1; m <= kSteps; ++m) {
+            const int64_t kept = m == 1 ? f.byte / kUnit : unit;
+            table[r][m - 1][unit] =
+                static_cast<typename Unsigned<kUnit>::Type>(f.m == m ? kUnits + f.byte / kUnit : kept);
+          }
+        }
+      }
+    }
+
+    static void run(const Piece& piece, Work w) {
+      const auto table = [&](int r, int k) {
+        return I::load(reinterpret_cast<const char*>(reinterpret_cast<const Index&>(piece.index)[r][k]));
+      };
+      if constexpr (vectors == 1) {
+        const Vec index = table(0, 0);
+        if (!piece.adjoin) {
+          for (; w.pieces > 0; w.advance(1)) {
+            const Vec v = I::load_part(w.in, piece.bytes);
+            I::store_part(w.out, piece.bytes, I::template permute<kUnit>(v, v, index));
+          }
+          return;
+        }
+        const int64_t step = at_once(piece, kSize);
+        for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
+          const Vec v = I::load(w.in);
+          I::store(w.out, I::template permute<kUnit>(v, v, index));
+        }
+        by_byte(piece, w);
+      } else {
+        int64_t begins[vectors];
+        for (int m = 0; m < vectors; ++m) begins[m] = begin(m, kSize, piece.bytes);
+        for (; w.pieces > 0; w.advance(1)) {
+          Vec from[vectors];
+          TX_UNROLL for (int m = 0; m < vectors; ++m) from[m] = I::load(w.in + begins[m]);
+          TX_UNROLL for (int r = 0; r < vectors; ++r) {
+            Vec v = I::template permute<kUnit>(from[0], from[1], table(r, 0));
+            TX_UNROLL for (int m = 2; m < vectors; ++m) v =
+                I::template permute<kUnit>(v, from[m], table(r, m - 1));
+            I::store(w.out + begins[r], v);
+          }
+        }
+      }
+    }
+  };
+
+  // Lane by lane, each lane of a vector another piece: byte shuffles of the piece's lanes, put together.
+  template <int lanes>
+  struct Shuffle {
+    static constexpr int64_t kSize = 16;
+    using Index = uint8_t[lanes][lanes][kSize];  // 0x80 where the byte is of another source
+    static_assert(sizeof(Index) <= sizeof(Piece::index));
+
+    static void index(Piece& piece) {
+      auto& table = reinterpret_cast<Index&>(piece.index);
+      for (int r = 0; r < lanes; ++r) {
+        for (int m = 0; m < lanes; ++m) {
+          for (int b = 0; b < kSize; ++b) {
+            const From f = from(piece, lanes, kSize, r, b);
+            table[r][m][b] = f.m == m ? static_cast<uint8_t>(f.byte) : 0x80;
+          }
+        }
+      }
+    }
+
+    static void run(const Piece& piece, Work w) {
+      const auto& table = reinterpret_cast<const Index&>(piece.index);
+      if (lanes == 1 && !piece.adjoin && piece.bytes < kSize) return by_byte(piece, w);
+      int64_t begins[lanes];
+      for (int m = 0; m < lanes; ++m) begins[m] = lanes > 1 ? begin(m, kSize, piece.bytes) : 0;
+      const int64_t step = at_once(piece, kSize);
+      // What the last lane of a vector reaches beyond its own pieces must be there.
+      const int64_t spare = lanes == 1 ? kSize / piece.bytes + 1 : 0;
+      for (; w.pieces >= I::kLanes * step + spare; w.advance(I::kLanes * step)) {
+        Vec from[lanes];
+        TX_UNROLL for (int m = 0; m < lanes; ++m) {
+          from[m] = I::load_lanes([&](int l) { return w.in + l * step * w.in_step + begins[m]; });
+        }
+        TX_UNROLL for (int r = 0; r < lanes; ++r) {
+          Vec v = I::shuffle(from[0], table[r][0]);
+          TX_UNROLL for (int m = 1; m < lanes; ++m) v = I::either(v, I::shuffle(from[m], table[r][m]));
+          I::store_lanes([&](int l) { return w.out + l * step * w.out_step + begins[r]; }, v);
+        }
+      }
+      by_byte(piece, w);
+    }
+  };
+
+  static constexpr int64_t kMostVectors = 6, kMostLanes = 8;
+  // The units of permutations, for elements of one byte and of more; 0 if there are none.
+  static constexpr int unit(bool bytes) {
+    return I::template kPermutes<1> ? 1 : I::template kPermutes<2> && !bytes ? 2 : 0;
+  }
+  static constexpr int64_t most(bool bytes) {
+    return unit(bytes) > 0 ? kMostVectors * static_cast<int64_t>(sizeof(Vec))
+           : I::kShuffles  ? kMostLanes * 16
+                           : 0;
+  }
+
+  // Calls work(way) with the way in which this piece is moved, if it is in registers.
+  template <class F>
+  static bool in_registers(const Piece& piece, const F& work) {
+    const auto first = [&]<class... Way>(int64_t size, Way... way) {
+      int64_t left = (piece.bytes + size - 1) / size;
+      return ((--left == 0 ? (work(way), true) : false) || ...);
+    };
+    constexpr int kUnit = unit(false);
+    if constexpr (kUnit > 0) {
+      if (unit(piece.element_bytes == 1) > 0) {
+        return first(sizeof(Vec), Permute<kUnit, 1>(), Permute<kUnit, 2>(), Permute<kUnit, 3>(),
+                     Permute<kUnit, 4>(), Permute<kUnit, 5>(), Permute<kUnit, 6>());
+      }
+    }
+    if constexpr (I::kShuffles && unit(true) == 0) {
+      return first(16, Shuffle<1>(), Shuffle<2>(), Shuffle<3>(), Shuffle<4>(), Shuffle<5>(), Shuffle<6>(),
+                   Shuffle<7>(), Shuffle<8>());
+    }
+    return false;
+  }
+
+  static void index(Piece& piece) {
+    in_registers(piece, [&](auto way) { way.index(piece); });
+  }
+  static void run(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
+                  int64_t pieces) {
+    const Work w = {in, in_step, out, out_step, pieces};
+    if (!in_registers(piece, [&](auto way) { way.run(piece, w); })) by_byte(piece, w);
   }
 };
 
@@ -447,21 +693,48 @@ TX_INLINE bool transpose_narrow(const char* in, int64_t in_pitch, char* out, int
   return (Narrow<I, e, k, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) || ...);
 }
 
-// Whole tiles. Precondition: rows and cols are multiples of the tile's side.
-template <class Wide, bool ahead>
-void transpose_tiles(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                     int64_t cols) {
-  for (int64_t j = 0; j < cols; j += Wide::kSide) {
-    for (int64_t i = 0; i < rows; i += Wide::kTiles * Wide::kSide) {
-      const int64_t left = (rows - i) / Wide::kSide;
-      const char* const from = in + i * Wide::kBytes + j * in_pitch;
-      char* const to = out + i * out_pitch + j * Wide::kBytes;
-      if constexpr (Wide::kTiles > 1) {
-        Wide::transpose_strip(from, in_pitch, to, out_pitch,
-                              left < Wide::kTiles ? static_cast<int>(left) : Wide::kTiles);
+// Rows, or columns, that are moved as whole vectors: where more than a lane would be left, the last tile
+// steps back over what is written already (Zen 5, 300 x 333 in 8 bytes .33 -> .38 of a copy, 40 x 7 x 9 x 11
+// x 13 -> 0,1,4,3,2 in 4 .28 -> .40). Past the caches nothing is written twice.
+template <class Wide>
+int64_t covered_by_tiles(int64_t count, bool streaming) {
+  const int64_t left = count % Wide::kSide;
+  return left > Wide::kLane && count > Wide::kSide && !streaming ? count : count - left;
+}
+
+// In tiles, of which the last may step back. Precondition: rows and cols are none, or a tile's side at least.
+template <class Wide, bool ahead, class In, class Out>
+void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
+  constexpr int64_t kSide = Wide::kSide;
+  for (int64_t j0 = 0; j0 < cols; j0 += kSide) {
+    const int64_t j = j0 + kSide > cols ? cols - kSide : j0;
+    const In from = in.from(j, 0);
+    const Out to = out.from(0, j * Wide::kBytes);
+    int64_t i = 0;
+    const auto strip = [&]<int tiles>() {
+      Wide::template transpose_strip<tiles>(from.from(0, i * Wide::kBytes), to.from(i, 0));
+      i += tiles * kSide;
+    };
+    const auto tile = [&] {
+      if constexpr (Wide::kInRegisters) {
+        Wide::template transpose<ahead>(from.from(0, i * Wide::kBytes), to.from(i, 0));
+        i += kSide;
       } else {
-        Wide::template transpose<ahead>(from, in_pitch, to, out_pitch);
+        strip.template operator()<1>();
       }
+    };
+    // As few strips as that takes: the more of an input row is read at a time, the better.
+    if constexpr (Wide::kTiles > 1) {
+      while (rows - i >= Wide::kTiles * kSide) strip.template operator()<Wide::kTiles>();
+      if (rows - i >= Wide::kTiles * 3 / 4 * kSide) strip.template operator()<Wide::kTiles * 3 / 4>();
+      if (rows - i >= Wide::kTiles / 2 * kSide) strip.template operator()<Wide::kTiles / 2>();
+      if (Wide::kTiles >= 8 && rows - i >= Wide::kTiles / 4 * kSide)
+        strip.template operator()<Wide::kTiles / 4>();
+    }
+    while (rows - i >= kSide) tile();
+    if (i < rows) {
+      i = rows - kSide;
+      tile();
     }
   }
 }
@@ -499,48 +772,69 @@ void transpose_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_p
 // would be read from more places at a time than the machine's prefetchers follow.
 constexpr int64_t kLongRowBytes = 512;
 
-template <class I, int e, bool streaming = false, bool in_blocks = false>
-void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+template <class I, int e, bool streaming, bool in_blocks, class In, class Out>
+TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
   constexpr int kLane = Tile<Lane, e>::kSide;
-  if constexpr (I::kShuffles && e >= 8) {
-    if (transpose_narrow<I, e, streaming, 3>(in, in_pitch, out, out_pitch, rows, cols)) return;
+  constexpr bool pitched = std::is_same_v<In, Pitched<const char>>;
+  if constexpr (pitched && I::kShuffles && e >= 8) {
+    if (transpose_narrow<I, e, streaming, 3>(in.first, in.pitch, out.first, out.pitch, rows, cols)) return;
   }
   if (rows < kLane || cols < kLane) {
-    if constexpr (I::kShuffles && e < 8) {
-      if (transpose_narrow<I, e, streaming, 2, 3, 4, 5, 6, 7, 8>(in, in_pitch, out, out_pitch, rows, cols))
+    if constexpr (pitched && I::kShuffles && e < 8) {
+      if (transpose_narrow<I, e, streaming, 2, 3, 4, 5, 6, 7, 8>(in.first, in.pitch, out.first, out.pitch,
+                                                                 rows, cols))
         return;
     }
     if constexpr (e < 8) {
       using Two = Halves<e>;
-      if (Two::take(rows) && cols >= kLane) return Two::split(in, in_pitch, out, out_pitch, rows, cols);
-      if (Two::take(cols) && rows >= kLane) return Two::merge(in, in_pitch, out, out_pitch, rows, cols);
+      if (Two::take(rows) && cols >= kLane) return Two::split(in, out, rows, cols);
+      if (Two::take(cols) && rows >= kLane) return Two::merge(in, out, rows, cols);
     }
-    return transpose_by_element<e>(in, in_pitch, out, out_pitch, rows, cols);
+    return transpose_by_element<e>(in, out, rows, cols);
   }
-  int64_t wide_rows = rows - rows % Wide::kSide;
-  const int64_t wide_cols = cols - cols % Wide::kSide;
+  const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || in_blocks);
+  const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || in_blocks);
   // What streams past the caches is read from beyond them.
-  constexpr bool ahead = streaming && Wide::kTiles == 1;
+  constexpr bool ahead = pitched && streaming && Wide::kTiles == 1;
   if constexpr (in_blocks) {
-    transpose_blocks<Wide>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
+    transpose_blocks<Wide>(in.first, in.pitch, out.first, out.pitch, wide_rows, wide_cols);
   } else if (ahead && cols >= Wide::kAhead * Wide::kSide) {
-    transpose_tiles<Wide, ahead>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
+    transpose_tiles<Wide, ahead>(in, out, wide_rows, wide_cols);
   } else {
-    transpose_tiles<Wide, false>(in, in_pitch, out, out_pitch, wide_rows, wide_cols);
+    transpose_tiles<Wide, false>(in, out, wide_rows, wide_cols);
   }
-  if (wide_rows < rows && cols * e > kLongRowBytes) {
+  const auto each_lane = [](int64_t from, int64_t to, auto&& work) {
+    for (int64_t k = from; k < to; k += kLane) work(k + kLane > to ? to - kLane : k);
+  };
+  each_lane(wide_rows, rows, [&](int64_t i) {
     for (int64_t j = 0; j < wide_cols; j += Wide::kSide) {
-      for (int64_t i0 = wide_rows; i0 < rows; i0 += kLane) {
-        const int64_t i = i0 + kLane > rows ? rows - kLane : i0;
-        Wide::transpose_lane_of_rows(in + i * e + j * in_pitch, in_pitch, out + i * out_pitch + j * e,
-                                     out_pitch);
-      }
+      const int64_t at = j + Wide::kSide > wide_cols ? wide_cols - Wide::kSide : j;
+      Wide::transpose_lane_of_rows(in.from(at, i * e), out.from(i, at * e));
     }
-    wide_rows = rows;
+  });
+  if constexpr (!streaming) {
+    each_lane(wide_cols, cols, [&](int64_t j) {
+      for (int64_t i = 0; i < wide_rows; i += Wide::kSide) {
+        const int64_t at = i + Wide::kSide > wide_rows ? wide_rows - Wide::kSide : i;
+        Wide::transpose_lane_of_cols(in.from(j, at * e), out.from(at, j * e));
+      }
+    });
   }
-  transpose_by_lane<e>(in, in_pitch, out, out_pitch, 0, wide_rows, wide_cols, cols);
-  transpose_by_lane<e>(in, in_pitch, out, out_pitch, wide_rows, rows, 0, cols);
+  transpose_by_lane<e>(in, out, wide_rows, rows, wide_cols, cols);
+}
+
+template <class I, int e, bool streaming = false, bool in_blocks = false>
+void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
+  transpose_matrix<I, e, streaming, in_blocks>(Pitched<const char>{in, in_pitch},
+                                               Pitched<char>{out, out_pitch}, rows, cols);
+}
+
+template <class I, int e, bool streaming = false>
+void transpose_placed(const char* in, const int64_t* in_places, char* out, const int64_t* out_places,
+                      int64_t rows, int64_t cols) {
+  transpose_matrix<I, e, streaming, false>(Placed<const char>{in, in_places}, Placed<char>{out, out_places},
+                                           rows, cols);
 }
 
 // The streaming kernels are made of Line's vectors, where those are whole lines: I's own, or several as one.
@@ -549,6 +843,11 @@ constexpr MicroKernels micro_kernels(const char* name) {
   MicroKernels k{name,
                  {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>},
                  {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>},
+                 {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>,
+                  transpose_placed<I, 8>, transpose_placed<I, 16>},
+                 Pieces<I>::index,
+                 Pieces<I>::run,
+                 {Pieces<I>::most(true), Pieces<I>::most(false)},
                  0,
                  {},
                  {},

@@ -9,7 +9,6 @@ namespace {
 
 struct Neon : Lane {
   static constexpr bool kShuffles = true;
-  TX_INLINE void store_lanes(char* p, int64_t, Vec v) { store(p, v); }
   TX_INLINE Vec shuffle(Vec v, const uint8_t* index) {
     return (Vec)vqtbl1q_u8((uint8x16_t)v, vld1q_u8(index));
   }

@@ -47,7 +47,8 @@ void with_element(int64_t bytes, F&& f) {
   }
 }
 
-MicroKernels::Transpose of_width(const MicroKernels::Transpose* kernels, const Problem& p) {
+template <class Function>
+Function of_width(const Function* kernels, const Problem& p) {
   return kernels[std::countr_zero(static_cast<uint64_t>(p.element_bytes))];
 }
 
@@ -69,54 +70,108 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   });
 }
 
+// Where a fused tile's rows and columns lie, in bytes from its first; empty tables for other plans.
+struct Places {
+  explicit Places(const Plan& plan) {
+    const Problem& p = plan.problem;
+    int64_t rows = 1, cols = 1;
+    for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d)) {
+      row_dims[k] = d;
+      if (is_fused(plan)) rows = add(out, rows, plan.tile[d], p.dims[d].out_stride);
+    }
+    if (!is_fused(plan)) return;
+    for (int k = 1; k <= plan.fused_cols; ++k) {
+      const Dim& dim = p.dims[p.rank - k];
+      cols = add(in, cols, plan.tile[p.rank - k], dim.in_stride);
+    }
+  }
+
+  int64_t in[kMostFused];   // of input row j, which is the tile's column j
+  int64_t out[kMostFused];  // of output row i
+  int row_dims[kMaxDims];   // innermost in the input first
+
+ private:
+  static int64_t add(int64_t* places, int64_t count, int64_t extent, int64_t stride) {
+    if (count == 1) places[0] = 0;
+    for (int64_t k = 1; k < extent; ++k) {
+      for (int64_t i = 0; i < count; ++i) places[k * count + i] = places[i] + k * stride;
+    }
+    return count * extent;
+  }
+};
+
+// Rows and columns of the tile at hand.
+struct Shape {
+  Shape(const Plan& plan, const Places& places, const TileWalk& at) {
+    for (int k = 0; k < plan.fused_rows; ++k) rows *= at.extent[places.row_dims[k]];
+    for (int k = 1; k <= plan.fused_cols; ++k) cols *= at.extent[plan.problem.rank - k];
+  }
+  int64_t rows = 1, cols = 1;
+};
+
+void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Places places(plan);
+  const auto transpose = of_width(micro_kernels_in_use().transpose_placed, plan.problem);
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    TileWalk at(plan, first);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      const Shape shape(plan, places, at);
+      transpose(in + at.in, places.in, out + at.out, places.out, shape.rows, shape.cols);
+    }
+  });
+}
+
 // Brings the input of tiles to come into the L2 cache, some columns at a time.
 class Prefetcher {
  public:
-  Prefetcher(const Plan& plan, const char* in, int64_t first, int64_t last)
-      : in_(in),
-        row_(tile_row_dim(plan.kernel, plan.problem)),
-        col_(plan.problem.rank - 1),
-        element_bytes_(plan.problem.element_bytes),
-        pitch_(plan.problem.dims[col_].in_stride),
+  Prefetcher(const Plan& plan, const Places& places, const char* in, int64_t first, int64_t last)
+      : plan_(plan),
+        places_(places),
+        in_(in),
+        pitch_(plan.problem.dims[plan.problem.rank - 1].in_stride),
         last_(last),
         tile_(first),
-        at_(plan, first) {
+        at_(plan, first),
+        shape_(plan, places, at_) {
     // The machine's own prefetchers follow long pieces and whole blocks; what is stored within the caches is
     // read from there.
-    const int64_t piece = plan.tile[row_] * element_bytes_;
+    const int64_t piece = tile_rows(plan) * plan.problem.element_bytes;
     if (plan.stores == Stores::kOrdinary || piece >= kPage || (piece == pitch_ && piece < kLine))
       last_ = first;
   }
 
   // About how many columns are still to be touched in the tiles before `until`.
   int64_t columns(int64_t until) const {
-    return std::max<int64_t>((std::min(until, last_) - tile_) * at_.extent[col_] - column_, 0);
+    return std::max<int64_t>((std::min(until, last_) - tile_) * shape_.cols - column_, 0);
   }
 
   void touch(int64_t columns) {
     for (; columns > 0; --columns) {
-      const char* const from = in_ + at_.in + column_ * pitch_;
-      const char* const to = from + at_.extent[row_] * element_bytes_;
+      const char* const from = in_ + at_.in + (is_fused(plan_) ? places_.in[column_] : column_ * pitch_);
+      const char* const to = from + shape_.rows * plan_.problem.element_bytes;
       for (const char* line = from - reinterpret_cast<intptr_t>(from) % kLine; line < to; line += kLine) {
         __builtin_prefetch(line, 0, 2);
       }
-      if (++column_ < at_.extent[col_]) continue;
+      if (++column_ < shape_.cols) continue;
       column_ = 0;
       ++tile_;
       at_.next();
+      shape_ = Shape(plan_, places_, at_);
     }
   }
 
  private:
   static constexpr int64_t kPage = 4096;
 
+  const Plan& plan_;
+  const Places& places_;
   const char* const in_;
-  const int row_, col_;
-  const int64_t element_bytes_, pitch_;
+  const int64_t pitch_;
   int64_t last_;
   int64_t tile_;
   int64_t column_ = 0;
   TileWalk at_;
+  Shape shape_;
 };
 
 void copy_lines(char* out, const char* in, int64_t lines) {
@@ -130,19 +185,24 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const int64_t in_pitch = p.dims[col].in_stride, out_stride = p.dims[row].out_stride;
   const int64_t row_bytes = staged_row_bytes(plan), pitch = staged_pitch(row_bytes);
   const int64_t most_bytes =
-      (adjoin ? plan.tile[row] : 1) * plan.tile[col] * p.element_bytes;  // that a tile adds to a row
+      (adjoin ? tile_rows(plan) : 1) * tile_cols(plan) * p.element_bytes;  // that a tile adds to a row
   const int64_t tiles_per_write = row_bytes / most_bytes;
+  const Places places(plan);
+  int64_t staged_places[kMostFused];  // of a fused tile's rows in the staging memory
+  for (int64_t i = 0; is_fused(plan) && i < tile_rows(plan); ++i)
+    staged_places[i] = adjoin ? places.out[i] : i * pitch;
   const MicroKernels& micro = micro_kernels_in_use();
   const auto transpose = of_width(micro.transpose, p);
+  const auto transpose_placed = of_width(micro.transpose_placed, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char memory[kStagingBytes + 2 * kLine];
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
-                      out_stride);
+                      out_stride, is_fused(plan) ? places.out : nullptr);
     TileWalk at(plan, first);
-    Prefetcher ahead(plan, in, first + 1, last);
-    staged.begin(out + at.out, adjoin ? 1 : at.extent[row]);
+    Prefetcher ahead(plan, places, in, first + 1, last);
+    staged.begin(out + at.out, adjoin ? 1 : Shape(plan, places, at).rows);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      const int64_t rows = at.extent[row], cols = at.extent[col];
+      const auto [rows, cols] = Shape(plan, places, at);
       const int64_t staged_rows = adjoin ? 1 : rows;
       const bool rows_end = !staged.continues(out + at.out, staged_rows);
       if (rows_end || staged.filled() + most_bytes > row_bytes) {
@@ -153,8 +213,55 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
         });
         if (rows_end) staged.begin(out + at.out, staged_rows);
       }
-      transpose(in + at.in, in_pitch, staged.next(), adjoin ? cols * p.element_bytes : pitch, rows, cols);
+      if (is_fused(plan)) {
+        transpose_placed(in + at.in, places.in, staged.next(), staged_places, rows, cols);
+      } else {
+        transpose(in + at.in, in_pitch, staged.next(), adjoin ? cols * p.element_bytes : pitch, rows, cols);
+      }
       staged.add((adjoin ? rows : 1) * cols * p.element_bytes);
+    }
+    staged.write(true, [](int64_t) {});
+    micro.fence();
+  });
+}
+
+// The input byte of each output byte of a piece that is its last `dims` dims.
+void piece_sources(const Problem& p, int dims, uint16_t* source) {
+  int64_t bytes = p.element_bytes;
+  for (int64_t b = 0; b < bytes; ++b) source[b] = static_cast<uint16_t>(b);
+  for (int d = p.rank - 1; d >= p.rank - dims; bytes *= p.dims[d].extent, --d) {
+    for (int64_t b = bytes; b < bytes * p.dims[d].extent; ++b)
+      source[b] = static_cast<uint16_t>(source[b - bytes] + p.dims[d].in_stride);
+  }
+}
+
+void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const int dims = piece_dims(p), batch = p.rank - 1 - dims;
+  const Dim& pieces = p.dims[batch];
+  uint16_t source[kMostPieceBytes];
+  piece_sources(p, dims, source);
+  Piece piece = {piece_bytes(p), p.element_bytes, false, source, {}};
+  piece.adjoin = pieces.in_stride == piece.bytes && pieces.out_stride == piece.bytes;
+  const MicroKernels& micro = micro_kernels_in_use();
+  micro.index_piece(piece);
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    TileWalk at(plan, first);
+    if (plan.stores == Stores::kOrdinary) {
+      for (int64_t tile = first; tile < last; ++tile, at.next())
+        micro.permute_pieces(piece, in + at.in, pieces.in_stride, out + at.out, pieces.out_stride,
+                             at.extent[batch]);
+      return;
+    }
+    alignas(kLine) char memory[2 * kPiecesBytes + kMostPieceBytes + 2 * kLine];
+    StagedRows staged(micro.stream, memory, 0, 0);
+    staged.begin(out + at.out, 1);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      const bool ends = !staged.continues(out + at.out, 1);
+      if (ends || staged.filled() >= kPiecesBytes) staged.write(ends, [](int64_t) {});
+      if (ends) staged.begin(out + at.out, 1);
+      micro.permute_pieces(piece, in + at.in, pieces.in_stride, staged.next(), piece.bytes, at.extent[batch]);
+      staged.add(at.extent[batch] * piece.bytes);
     }
     staged.write(true, [](int64_t) {});
     micro.fence();
@@ -171,6 +278,67 @@ void stream_run(const MicroKernels& micro, char* out, const char* in, int64_t by
   std::memcpy(out + body, in + body, static_cast<size_t>(bytes - body));
 }
 
+// Runs of n to 2 n bytes: two moves of n that may overlap (20 x 500 x 20 x 3 -> 0,2,1,3, Zen 5: 4 bytes .12
+// -> .33 of a copy, 1 byte .04 -> .09).
+template <int64_t n>
+void copy_short_runs(const char* in, int64_t in_stride, char* out, int64_t out_stride, int64_t bytes,
+                     int64_t runs) {
+  for (int64_t r = 0; r < runs; ++r, in += in_stride, out += out_stride) {
+    std::memcpy(out, in, n);
+    std::memcpy(out + bytes - n, in + bytes - n, n);
+  }
+}
+
+using CopyRuns = void (*)(const char* in, int64_t in_stride, char* out, int64_t out_stride, int64_t bytes,
+                          int64_t runs);
+
+void copy_runs(const char* in, int64_t in_stride, char* out, int64_t out_stride, int64_t bytes,
+               int64_t runs) {
+  for (int64_t r = 0; r < runs; ++r, in += in_stride, out += out_stride)
+    std::memcpy(out, in, static_cast<size_t>(bytes));
+}
+
+CopyRuns copy_runs_of(int64_t bytes) {
+  if (bytes < 2) return copy_short_runs<1>;
+  if (bytes < 4) return copy_short_runs<2>;
+  if (bytes < 8) return copy_short_runs<4>;
+  if (bytes < 16) return copy_short_runs<8>;
+  if (bytes < 32) return copy_short_runs<16>;
+  if (bytes < 64) return copy_short_runs<32>;
+  return bytes <= 128 ? copy_short_runs<64> : copy_runs;
+}
+
+// Runs that follow one another in the output, some of each of several rows.
+void run_gathered_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  constexpr int64_t kRowBytes = 2 * kGatheredBytes, kPitch = kRowBytes + kGatheredBytes + kLine;
+  static_assert(kGatheredRows * kPitch <= kStagingBytes);
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), next = p.rank - 2;
+  const int64_t bytes = p.dims[next].out_stride;
+  const Dim rows = row == next ? Dim{1, 0, 0} : p.dims[row];
+  const CopyRuns copy = copy_runs_of(bytes);
+  const MicroKernels& micro = micro_kernels_in_use();
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    alignas(kLine) char memory[kStagingBytes + 2 * kLine];
+    StagedRows staged(micro.stream, memory, kPitch, rows.out_stride);
+    TileWalk at(plan, first);
+    const auto rows_at_hand = [&] { return row == next ? 1 : at.extent[row]; };
+    staged.begin(out + at.out, rows_at_hand());
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      const bool ends = !staged.continues(out + at.out, rows_at_hand());
+      if (ends || staged.filled() >= kRowBytes) staged.write(ends, [](int64_t) {});
+      if (ends) staged.begin(out + at.out, rows_at_hand());
+      for (int64_t r = 0; r < rows_at_hand(); ++r) {
+        copy(in + at.in + r * rows.in_stride, p.dims[next].in_stride, staged.next() + r * kPitch, bytes,
+             bytes, at.extent[next]);
+      }
+      staged.add(at.extent[next] * bytes);
+    }
+    staged.write(true, [](int64_t) {});
+    micro.fence();
+  });
+}
+
 void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
@@ -183,13 +351,12 @@ void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_
       const int64_t runs = row < 0 ? 1 : at.extent[row];
       const char* from = in + at.in;
       char* to = out + at.out;
-      for (int64_t r = 0; r < runs; ++r, from += rows.in_stride, to += rows.out_stride) {
-        if (plan.stores == Stores::kStreaming) {
-          stream_run(micro, to, from, bytes);
-        } else {
-          std::memcpy(to, from, static_cast<size_t>(bytes));
-        }
+      if (plan.stores == Stores::kOrdinary) {
+        copy_runs_of(bytes)(from, rows.in_stride, to, rows.out_stride, bytes, runs);
+        continue;
       }
+      for (int64_t r = 0; r < runs; ++r, from += rows.in_stride, to += rows.out_stride)
+        stream_run(micro, to, from, bytes);
     }
     if (plan.stores == Stores::kStreaming) micro.fence();
   });
@@ -222,11 +389,15 @@ void run(const Plan& plan, const void* in, void* out, ParallelFor parallel_for) 
     return;
   }
   switch (plan.kernel) {
+    case Kernel::kPieces:
+      return run_pieces(plan, from, to, parallel_for);
     case Kernel::kCopy:
     case Kernel::kRows:
-      return run_runs(plan, from, to, parallel_for);
+      return is_fused(plan) ? run_gathered_runs(plan, from, to, parallel_for)
+                            : run_runs(plan, from, to, parallel_for);
     case Kernel::kTile:
-      return run_tile(plan, from, to, parallel_for);
+      return is_fused(plan) ? run_fused_tile(plan, from, to, parallel_for)
+                            : run_tile(plan, from, to, parallel_for);
     case Kernel::kStaged:
       return run_staged(plan, from, to, parallel_for);
     default:

@@ -9,16 +9,21 @@
 
 namespace tx::cpu {
 
-// `rows` output rows, `out_stride` bytes apart, that grow at the same pace. What is new of a row starts on a
-// line of the staging memory. When the rows are written, the end of each that is less than a line is carried
-// to just before that place, so that every store but the first and last of a row is one whole line of the
-// output, whatever its pitch.
+// `rows` output rows that grow at the same pace, `out_stride` bytes apart or at the places of a table. What
+// is new of a row starts on a line of the staging memory. When the rows are written, the end of each that is
+// less than a line is carried to just before that place, so that every store but the first and last of a row
+// is one whole line of the output, whatever its pitch.
 class StagedRows {
  public:
   // `memory` is aligned to a line; rows are `pitch` bytes apart in it, and hold at most `row_bytes` between
   // writes.
-  StagedRows(void (*copy_lines)(char*, const char*, int64_t), char* memory, int64_t pitch, int64_t out_stride)
-      : copy_lines_(copy_lines), start_(memory + kLine), pitch_(pitch), out_stride_(out_stride) {}
+  StagedRows(void (*copy_lines)(char*, const char*, int64_t), char* memory, int64_t pitch, int64_t out_stride,
+             const int64_t* places = nullptr)
+      : copy_lines_(copy_lines),
+        start_(memory + kLine),
+        pitch_(pitch),
+        out_stride_(out_stride),
+        places_(places) {}
 
   // Rows that start at `out` and beyond. Those before must have been written to their end.
   void begin(char* out, int64_t rows) {
@@ -43,7 +48,7 @@ class StagedRows {
       char* const start = start_ + k * pitch_;
       char* const end = start + filled_;
       char* from = start;
-      char* to = out_ + k * out_stride_;
+      char* to = out_ + (places_ == nullptr ? k * out_stride_ : places_[k]);
       const int64_t place_in_line = reinterpret_cast<intptr_t>(to) % kLine;
       if (carried_) {
         from -= place_in_line;
@@ -74,6 +79,7 @@ class StagedRows {
   char* const start_;
   const int64_t pitch_;
   const int64_t out_stride_;
+  const int64_t* const places_;
   char* out_ = nullptr;  // row 0's next byte in the output
   int64_t rows_ = 0;
   int64_t filled_ = 0;    // bytes of each row that are not in the output, without those carried
