@@ -140,8 +140,10 @@ int64_t span(const Problem& p, int64_t Dim::* stride) {
 Problem random_problem(Random& random) {
   Problem p;
   p.element_bytes = int64_t{1} << random.below(5);
-  p.rank = static_cast<int>(random.chance(35) ? 2 : random.below(7));
-  int order[6];
+  // Some of many short dims, of which pieces and the sides of tiles are made.
+  const bool short_dims = random.chance(25);
+  p.rank = static_cast<int>(short_dims ? random.between(3, 9) : random.chance(35) ? 2 : random.below(7));
+  int order[9];
   for (int d = 0; d < p.rank; ++d) order[d] = d;
   // Mostly small, so that many run in a second; some of several tiles and shares a side.
   const int64_t most = random.chance(15) ? 400 << 10 : random.chance(40) ? 24 << 10 : 1500;
@@ -150,6 +152,7 @@ Problem random_problem(Random& random) {
     const int64_t room = std::max<int64_t>(most / count, 1);
     int64_t extent = random.pick<int64_t>({1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 64, 65, 130, 257, 600});
     if (random.chance(30)) extent = random.between(1, 300);
+    if (short_dims && !random.chance(15)) extent = random.between(2, 6);
     if (d + 1 == p.rank && random.chance(20)) extent = room;
     if (random.chance(1)) extent = 0;
     p.dims[d].extent = std::min(extent, room);
@@ -160,7 +163,9 @@ Problem random_problem(Random& random) {
     for (int d = p.rank - 1; d > 0; --d) std::swap(order[d], order[random.below(d + 1)]);
   }
   nested_strides(random, p, order, &Dim::out_stride, random.chance(60) ? 0 : 30);
-  for (int d = p.rank - 1; d > 0; --d) std::swap(order[d], order[random.below(d + 1)]);
+  const int kept =
+      short_dims && random.chance(40) ? static_cast<int>(random.below(p.rank)) : 0;  // outer dims
+  for (int d = p.rank - 1; d > kept; --d) std::swap(order[d], order[kept + random.below(d + 1 - kept)]);
   nested_strides(random, p, order, &Dim::in_stride, random.chance(60) ? 0 : 30);
   for (int d = 0; d < p.rank; ++d) {
     if (random.chance(4)) p.dims[d].in_stride = 0;                // expanded

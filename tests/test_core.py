@@ -435,14 +435,18 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "7 wide", (8_000_000, 7), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
     (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged"),
     (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow"),
-    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "tile", "periodic"),
+    (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "pieces", "periodic"),
     (Case("choice", "pieces in another order", (64, 48, 7, 29, 11), (1, 0, 3, 2, 4), SMALL), "rows", "pieces"),
     (Case("choice", "a batch of short pieces", (40_000, 15, 37), (0, 2, 1), SMALL), "staged", "periodic"),
     (Case("choice", "a batch of longer ones", (20_000, 32, 41), (0, 2, 1), (4, 8)), "staged", "pieces"),
-    (Case("choice", "4 x 4 at an odd address", (1_000_000, 4, 4), (0, 2, 1), SMALL, layout="offset"), "tile", "staged"),
+    (
+        Case("choice", "4 x 4 at an odd address", (1_000_000, 4, 4), (0, 2, 1), SMALL, layout="offset"),
+        "pieces",
+        "staged",
+    ),
     (
         Case("choice", "16 x 16", (100_000, 16, 16), (0, 2, 1)),
-        "tile staged staged staged staged",
+        "pieces staged staged staged staged",
         "periodic periodic periodic tile tile",
     ),
     (
@@ -479,7 +483,7 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     )
     for size, on_cpu, on_cuda in zip(case.itemsizes, cpu_kernels, cuda_kernels, strict=True):
         p = of_case(case.shape, case.dims, size, case.layout)
-        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, line_vectors=0)
+        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
         assert plan.kernel == on_cpu, (size, plan)
         if _C.kernels("cuda"):
             plan = _C.plan_cuda(p, _C.DeviceFacts())
@@ -582,6 +586,41 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
     for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
         plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=32 << 20, line_vectors=1)
         assert kernel_and_stores(plan) == kernel, (size, plan)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "kernel", "fused", "tile"),
+    [
+        ((125_000, 4, 4), (0, 2, 1), 4, "pieces", None, [256, 4, 4]),
+        ((125_000, 4, 4), (0, 2, 1), 8, "pieces", None, [128, 4, 4]),
+        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", None, [152, 3, 3, 3]),  # short runs are no better than elements
+        ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", None, [1, 1, 16, 16, 16]),  # not side by side
+        ((125_000, 2, 2), (0, 2, 1), 8, "pieces", None, [512, 2, 2]),
+        ((15_000, 16, 16), (0, 2, 1), 2, "tile", None, [1, 16, 16]),  # 512 bytes: too long
+        ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 1, 8, 8]),
+        ((8,) * 8, (7, 6, 5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 1, 1, 8, 8]),
+        ((5, 7, 11, 13, 9), (4, 3, 2, 1, 0), 1, "tile", (2, 3), [9, 13, 6, 7, 5]),  # until a side has 256 bytes
+        ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
+        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", None, [1, 1, 1, 1, 16, 3]),  # merged in registers
+        ((400, 500, 20, 3), (0, 2, 1, 3), 4, "rows", (1, 2), [1, 20, 85, 3]),  # short runs gathered
+        ((400, 500, 20, 16), (0, 2, 1, 3), 4, "rows", None, [1, 20, 1, 4]),  # whole lines
+    ],
+)
+def test_short_inner_dims_on_the_host(
+    shape: tuple[int, ...],
+    dims: tuple[int, ...],
+    size: int,
+    kernel: str,
+    fused: tuple[int, int] | None,
+    tile: list[int],
+) -> None:
+    problem = of_case(shape, dims, size)
+    plan = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
+    assert plan.kernel == kernel and plan.tile == tile, plan
+    assert (f"fused=[{fused[0]}, {fused[1]}]" if fused else "") in str(plan) and ("fused" in str(plan)) == bool(fused)
+    if kernel == "pieces":
+        without = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=0, piece_bytes=0)
+        assert without.kernel in ("tile", "rows", "staged"), without
 
 
 @pytest.mark.parametrize(("line_vectors", "kernel"), [(0, "staged"), (1, "stream"), (2, "stream")])
