@@ -140,9 +140,12 @@ int64_t span(const Problem& p, int64_t Dim::* stride) {
 Problem random_problem(Random& random) {
   Problem p;
   p.element_bytes = int64_t{1} << random.below(5);
-  // Some of many short dims, of which pieces and the sides of tiles are made.
-  const bool short_dims = random.chance(25);
-  p.rank = static_cast<int>(short_dims ? random.between(3, 9) : random.chance(35) ? 2 : random.below(7));
+  // Some of many short dims, of which pieces and the sides of tiles are made, or batches of small pieces.
+  const bool short_dims = random.chance(25), batch = short_dims && random.chance(40);
+  p.rank = static_cast<int>(batch               ? random.between(3, 4)
+                            : short_dims        ? random.between(3, 9)
+                            : random.chance(35) ? 2
+                                                : random.below(7));
   int order[9];
   for (int d = 0; d < p.rank; ++d) order[d] = d;
   // Mostly small, so that many run in a second; some of several tiles and shares a side.
@@ -159,6 +162,7 @@ Problem random_problem(Random& random) {
     count *= std::max<int64_t>(p.dims[d].extent, 1);
   }
   for (int d = p.rank - 1; d > 0; --d) std::swap(p.dims[d].extent, p.dims[random.below(d + 1)].extent);
+  if (batch) p.dims[0].extent = random.between(50, 400);
   if (random.chance(10)) {
     for (int d = p.rank - 1; d > 0; --d) std::swap(order[d], order[random.below(d + 1)]);
   }

@@ -27,11 +27,29 @@ PLANTED = {
         "",
         "wrong: byte",
     ),
+    "a column from the place of another": (
+        "cpu/run.cpp",
+        "places[k * count + i] = places[i] + k * stride;",
+        "places[k * count + i] = places[i] + (k - (k == 3)) * stride;",
+        "wrong: byte",
+    ),
+    "a piece of three dims that is taken for one of two": (
+        "cpu/run.cpp",
+        "source[b] = static_cast<uint16_t>(source[b - bytes] + p.dims[d].in_stride);",
+        "source[b] = static_cast<uint16_t>(source[b - bytes] + (d + 3 == p.rank ? 0 : p.dims[d].in_stride));",
+        "wrong: byte",
+    ),
+    "runs gathered with one missing": (
+        "cpu/run.cpp",
+        "staged.add(at.extent[next] * bytes);",
+        "staged.add((at.extent[next] - (at.extent[next] > 1)) * bytes);",
+        "wrong: byte",
+    ),
     "a line too many": (
         "cpu/staged.h",
         "const int64_t lines = (end - from) / kLine;",
         "const int64_t lines = (end - from) / kLine + 1;",
-        "wrong: byte",
+        "reproduce:",
     ),
     "a tile that no thread moves": (
         "cpu/tiles.h",
