@@ -648,6 +648,13 @@ def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: 
         assert kernel_and_stores(plan) == kernel, (size, plan)
 
 
+def test_long_runs_fit_a_tile() -> None:
+    """Runs of more bytes than 32 bits count, at an odd pitch: a tile's extent is cut, not wrapped."""
+    run = 3 << 30
+    plan = _C.plan_cpu(_C.Problem(1, [2, run], [run + 1, 1], [run, 1], 1, 0), 2, l3_bytes=32 << 20, piece_bytes=384)
+    assert plan.kernel == "rows" and plan.tile == [1, (1 << 31) - 1], plan
+
+
 def test_explain_follows_the_choice(device: str) -> None:
     """The plan of a real tensor, address and all, is the plan of its problem."""
     for shape, layout in [

@@ -308,7 +308,7 @@ void set_tile(Plan& plan) {
       runs = std::clamp<int64_t>(kGatheredBytes / run, 1, p.dims[col - 1].extent);
       plan.tile[col - 1] = static_cast<int32_t>(runs);
     }
-    plan.tile[col] = static_cast<int32_t>(cols);
+    plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(cols, INT32_MAX));
     if (row >= 0 && (plan.fused_cols == 1 || row != col - 1)) {
       int64_t most = kRowsTileBytes / (run * runs);
       if (plan.fused_cols > 1) most = std::min(most, kGatheredRows);
