@@ -51,6 +51,17 @@ struct TileShape {
   int64_t cols;
 };
 
+// Whether the micro-kernels split a few rows that lie side by side in the input, or merge a few columns that
+// lie so in the output.
+bool splits(const Problem& p, int row) {
+  const int64_t rows = p.dims[row].extent;
+  return is_narrow(rows, p.element_bytes) && p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
+}
+bool merges(const Problem& p, int row) {
+  const int64_t cols = p.dims[p.rank - 1].extent;
+  return is_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
+}
+
 // How many dims each side of a tile is made of.
 struct Sides {
   int row_dims = 1;
@@ -71,9 +82,8 @@ Sides fuse_sides(const Problem& p, int row) {
   if (std::min(rows, cols) * e >= kShortSideBytes) return sides;
   // What is split or merged in registers needs no longer a side than this.
   constexpr int64_t kNarrowSideBytes = 32;
-  const bool splits = is_narrow(rows, e) && p.dims[p.rank - 1].in_stride == rows * e;
-  const bool merges = is_narrow(cols, e) && p.dims[row].out_stride == cols * e;
-  if ((splits && cols * e >= kNarrowSideBytes) || (merges && rows * e >= kNarrowSideBytes)) return sides;
+  if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
+    return sides;
   uint64_t in_rows = uint64_t{1} << row;
   for (;;) {
     const int next_row = next_row_dim(p, row);
@@ -221,17 +231,16 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
   if (facts.line_vectors == 0 || !tiles_beyond_caches(p, facts)) return false;
-  const bool splits = is_narrow(rows.extent, e) && cols.in_stride == rows.extent * e;
-  const bool merges = is_narrow(cols.extent, e) && rows.out_stride == cols.extent * e;
+  const bool merged = merges(p, row);
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
   const bool near = whole && rows.extent * e >= kLine &&
                     rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][log2_floor(e)];
-  if (splits || merges ? !beyond_caches(p, facts) : !few && !near) return false;
-  uint64_t bits = p.out_address | static_cast<uint64_t>((merges ? rows : cols).extent * e);
+  if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
+  uint64_t bits = p.out_address | static_cast<uint64_t>((merged ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
-    if (!merges || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+    if (!merged || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   }
   return bits % kLine == 0;
 }
@@ -413,8 +422,7 @@ bool takes(Kernel kernel, const Problem& p) {
 // batches of 4 x 4 in 1 byte .03 -> .94; .06 -> .82, in 4 bytes .11 -> .92; .23 -> .77, 8 x 8 x 3 -> 0,2,1,3
 // in 1 byte .03 -> .98; .02 -> .68, 3 x 3 x 3 -> 0,3,2,1 in 4 bytes .07 -> .93; .10 -> .59. AVX2, up to 128
 // bytes: 4 x 4 in 1 byte .03 -> .85, in 4 bytes .11 -> .52. Beyond six vectors of AVX-512 tiles are faster.
-// Those side by side share vectors, others need some
-// bytes.
+// Pieces side by side share vectors, others need some bytes.
 bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
   constexpr int64_t kPieceAlone = 32;
   const int dims = piece_dims(p);

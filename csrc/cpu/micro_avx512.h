@@ -5,8 +5,8 @@
 #include "cpu/micro_impl.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-#if defined(__GNUC__) && \
-    !defined(__clang__)  // false alarms in GCC's own header, whose vectors begin undefined
+// False alarms in GCC's own header, whose vectors begin undefined.
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
