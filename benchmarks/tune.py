@@ -100,7 +100,9 @@ def unaligned_variants(element: int, in_align: int = 1, out_align: int = 1) -> l
     word = max(element, 4)
     block = word // element
     found: list[tuple[int | str, ...]] = []
-    for words, out_bytes, warps in itertools.product((1, 2, 4), (128, 256, 512, 1024), (4, 5, 6, 8, 9, 12, 16, 18)):
+    for words, out_bytes, warps in itertools.product(
+        (1, 2, 3, 4), (128, 256, 384, 512, 1024), (4, 5, 6, 8, 9, 10, 12, 16)
+    ):
         if out_bytes % (32 * word):
             continue
         halo = 0 if out_align == 32 else 32
@@ -108,12 +110,13 @@ def unaligned_variants(element: int, in_align: int = 1, out_align: int = 1) -> l
         shared = 32 * words * (block * column + (word if block > 1 else 0))
         groups = (halo + out_bytes) // word
         in_flight = -(-groups // warps) * block * words * word // 4  # registers a thread
-        if not 16 * 1024 <= shared <= 80 * 1024 or not 24 <= in_flight <= 72:
+        if not 16 * 1024 <= shared <= 96 * 1024 or not 20 <= in_flight <= 72:
             continue
+        # Shared memory is L1 that loads in flight need: fewer blocks than fit may be faster.
         most = min(SHARED_MOST // (shared + 4096), 2048 // (32 * warps))
-        blocks = min(most, max(1, 160 * 1024 // shared))
-        if 65536 // (32 * warps * blocks) >= in_flight + 20:
-            found.append((words, out_bytes, warps, blocks, 1, in_align, out_align))
+        for blocks in range(min(most, max(1, 128 * 1024 // shared)), most + 1):
+            if 65536 // (32 * warps * blocks) >= in_flight + 20:
+                found.append((words, out_bytes, warps, blocks, 1, in_align, out_align))
     return found
 
 

@@ -513,20 +513,21 @@ def test_few_columns_have_a_tile_that_fits(
         assert found == tile
         assert plan.block == 256
     else:
-        assert found in ([124, 256], [128, 256], [252, 256], [64, 128], [128, 64]), "one of the compiled sizes"
+        compiled = ([124, 256], [128, 256], [252, 128], [252, 256], [64, 128], [128, 64], [128, 96])
+        assert found in compiled, "one of the compiled sizes"
 
 
 @needs_cuda_build
 @pytest.mark.parametrize(
     ("shape", "size", "places", "tile"),
     [
-        ((16385, 16385), 1, (0, 0), [124, 256]),
+        ((16385, 16385), 1, (0, 0), [252, 128]),
         ((16385, 16384), 1, (0, 0), [128, 256]),  # input rows at words: all lanes have columns
         ((16385, 16384), 1, (4, 16), [128, 256]),
-        ((16385, 16384), 1, (2, 0), [124, 256]),
+        ((16385, 16384), 1, (2, 0), [252, 128]),
         ((16384, 16385), 1, (0, 0), [252, 128]),  # output rows at sectors: no halo, so shorter tiles
         ((16384, 16385), 1, (3, 32), [252, 128]),
-        ((16384, 16385), 1, (3, 16), [124, 256]),
+        ((16384, 16385), 1, (3, 16), [252, 128]),
         ((16385, 16384), 2, (0, 0), [64, 256]),
         ((16385, 16386), 2, (0, 0), [128, 128]),  # words, but not sectors
         ((16385, 16385), 2, (0, 0), [126, 128]),
@@ -555,8 +556,25 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
 def test_a_tile_that_has_all_rows() -> None:
     """231 rows begin anywhere in 262 bytes of sectors, but all are in one tile of 256."""
     plan = _C.plan_cuda(of_case((5, 9, 7, 11, 3, 13, 9, 15), (7, 0, 6, 1, 5, 2, 4, 3), 1), _C.DeviceFacts())
-    assert (plan.kernel, [t for t in plan.tile if t > 1]) == ("tile_unaligned", [252, 256])
-    assert plan.grid == -(-13 * 9 * 15 // 252) * 9 * 5
+    assert (plan.kernel, [t for t in plan.tile if t > 1]) == ("tile_unaligned", [124, 256])
+    assert plan.grid == -(-13 * 9 * 15 // 124) * 9 * 5
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "size", "tile"),
+    [
+        ((64, 257, 1024), 1, [128, 160]),  # 288 bytes of sectors in two tiles of one size
+        ((128, 145, 768), 1, [128, 148]),  # one, of whole words
+        ((128, 1016, 384), 1, [128, 256]),  # nearly filled by tiles that are compiled
+        ((1865, 2163), 4, [128, 64]),  # smaller tiles, of which SMs have more equal shares,
+        ((16383, 16385), 4, [128, 96]),  # than the largest
+    ],
+)
+def test_rows_of_unaligned_tiles(shape: tuple[int, ...], size: int, tile: list[int]) -> None:
+    batch = len(shape) - 2
+    plan = _C.plan_cuda(of_case(shape, (*range(batch), batch + 1, batch), size), _C.DeviceFacts())
+    assert (plan.kernel, plan.tile[batch:]) == ("tile_unaligned", tile)
 
 
 def kernel_and_stores(plan: _C.Plan) -> str:

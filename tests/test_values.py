@@ -476,6 +476,9 @@ FORCED: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((2, 17, 3, 31, 32), (4, 2, 0, 3, 1)),  # the same of rows that begin at words
     ((301, 160), (1, 0)),  # on CUDA unaligned tiles: only input rows begin at sectors,
     ((160, 301), (1, 0)),  # only output rows do,
+    ((2, 145, 160), (0, 2, 1)),  # the former in 1 byte, with one tile of all rows,
+    ((2, 250, 160), (0, 2, 1)),  # the same, which stores a sector more,
+    ((2, 257, 160), (0, 2, 1)),  # and with tiles of one size
     ((231, 70), (1, 0)),  # one tile has all rows, of 1,
     ((126, 70), (1, 0)),  # of 2,
     ((62, 70), (1, 0)),  # of 4 and 8 bytes

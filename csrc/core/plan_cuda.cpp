@@ -161,6 +161,11 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
 // The tile of a variant for a matrix. No columns where one that is fitted would have too many, or where 32
 // bits do not tell the input's rows apart.
 UnalignedTile unaligned_tile(const Problem& p, const TileMatrix& m, const UnalignedVariant& v) {
+  if (v.fits_rows) {
+    const int64_t bands = unaligned_bands(m.rows, v.rows(), v);
+    if (bands == 1) return {static_cast<int>(round_up(m.rows, v.block())), v.cols()};
+    return {static_cast<int>(ceil_div(unaligned_touched(m.rows, v), bands * kSector)) * v.halo(), v.cols()};
+  }
   if (!v.fitted()) return {v.rows(), v.cols()};
   int64_t span = m.cols * p.element_bytes;
   for (int i = 0; i < m.row_dim_count; ++i) {
@@ -188,6 +193,36 @@ double fitted_work(const TileMatrix& m, const UnalignedTile& tile, const Unalign
   return thread * v.warps * 32 * bands / static_cast<double>(m.rows * m.cols * v.element_bytes);
 }
 
+// Part of the rows that strips' tiles have room for. Where tiles fit, half of their work is of the rows that
+// they read, which are the matrix's and halos.
+double rows_filled(const TileMatrix& m, const UnalignedVariant& v, int64_t bands) {
+  const auto rows = static_cast<double>(m.rows);
+  const double room = static_cast<double>(bands * v.rows()) / rows;
+  if (!v.fits_rows) return 1 / room;
+  const double read = (rows + static_cast<double>((bands - 1) * v.halo())) / rows;
+  return 2 / (room + read * v.rows() / (v.rows() + v.halo()));
+}
+
+// SMs that get a tile more than others are waited for; meanwhile the others' share of the memory is theirs.
+double uneven(int64_t tiles, const DeviceFacts& facts) {
+  constexpr double kCost = 0.15;
+  constexpr int64_t kMany = 16;  // tiles of an SM
+  if (tiles > kMany * facts.sm_count) return 1;
+  const double share = static_cast<double>(tiles) / facts.sm_count;
+  return 1 + kCost * (std::ceil(share) / share - 1);
+}
+
+// A tile that has all of an output row may take one store more, of those that a lane has: 672 x 101 x 1951 ->
+// 0,2,1, 1 byte, .63 with rows of 128 bytes (staged: .77).
+double one_store_more(const TileMatrix& m, const UnalignedVariant& v) {
+  constexpr double kCost = 0.3, kStore = 128;  // bytes
+  if (v.fitted() || m.rows * v.element_bytes > v.out_bytes || unaligned_touched(m.rows, v) <= v.out_bytes) {
+    return 1;
+  }
+  const double part = kStore / v.out_bytes;
+  return 1 + kCost * part * part;
+}
+
 struct UnalignedChoice {
   int variant = -1;
   TileMatrix matrix;
@@ -205,6 +240,7 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   const int step = static_cast<int>(step_bytes / p.element_bytes);
   const auto in_address = static_cast<int64_t>(p.in_address % kAddressAlignment);
   UnalignedChoice best;
+  double best_score = 0;
   for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
     for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
       const TileMatrix m = tile_matrix(p, rows, cols, step);
@@ -219,11 +255,16 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
         const UnalignedTile tile = unaligned_tile(p, m, v);
         if (tile.cols == 0) continue;
         const int64_t bands = unaligned_bands(m.rows, tile.rows, v);
-        const double rows_filled = static_cast<double>(m.rows) / static_cast<double>(bands * tile.rows);
-        const double time = v.time(v.fitted() ? 1 / fitted_work(m, tile, v, static_cast<double>(bands))
-                                              : rows_filled * std::pow(filled(m.cols, tile.cols), kColumns));
+        const double time =
+            v.fitted() ? v.time(1 / fitted_work(m, tile, v, static_cast<double>(bands)))
+                       : v.time(rows_filled(m, v, bands) * std::pow(filled(m.cols, tile.cols), kColumns)) *
+                             one_store_more(m, v);
         const int64_t tiles = bands * ceil_div(m.cols, tile.cols) * (element_count(p) / (m.rows * m.cols));
-        if (best.variant < 0 || time < best.time) best = {i, m, tile, time, 3 * tiles < facts.sm_count};
+        const double score = time * uneven(tiles, facts);
+        if (best.variant < 0 || score < best_score) {
+          best = {i, m, tile, time, 3 * tiles < facts.sm_count};
+          best_score = score;
+        }
       }
     }
   }

@@ -143,6 +143,7 @@ struct UnalignedVariant {
   // Bytes: it is for problems whose rows begin at multiples of these. Of stepped inputs they may all begin
   // behind by less than a step.
   int in_align = 1, out_align = 1;
+  bool fits_rows = false;  // tiles have as many rows as each matrix wants, up to out_bytes
 
   constexpr int word() const { return word_bytes(element_bytes); }
   constexpr int block() const { return word() / element_bytes; }
@@ -222,21 +223,25 @@ inline constexpr int kFittedOutBytes = 480;
 inline constexpr int kFittedOutBytesMost = 736;
 
 // One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py).
-// Of two tiles of a width, the narrower is for permutations of few columns: 128 x 31 x 127 x 113 -> 1,3,0,2
+// Of the tiles of a width, the narrowest is for permutations of few columns: 128 x 31 x 127 x 113 -> 1,3,0,2
 // in 1 byte .86 for .68, 1000003 x 5 x 11 -> 2,1,0 in 2 bytes .87 for .75, 37 x 41 x 31 x 29 x 43 ->
-// 2,0,4,1,3 in 4 bytes .95 for .67.
+// 2,0,4,1,3 in 4 bytes .95 for .67; the largest for many tiles: 1865 x 2163 in 4 bytes .84 for .79.
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
-    {1, 2, 256, 12, 2, {0.812, 0.720}},   // .864 .786 .795 .779
+    {1, 2, 128, 8, 4, {0.950, 1.000}},    // .880 .794 .829 .795
+    {1, 2, 256, 12, 2, {0.812, 0.720}},   // .867 .783 .806 .766; 2388 x 387 x 173 -> 2,0,1 .82 (.76)
     {1, 1, 256, 9, 4, {0.829, 0.777}},    // .836 .763 .780 .756
     {2, 2, 256, 8, 4, {0.906, 0.667}},    // .920 .881 .890 .858
     {2, 1, 512, 9, 4, {0.878, 0.786}},    // .856 .816 .823 .784
-    {4, 4, 256, 9, 4, {0.937, 0.484}},    // .939 .925 .928 .915
+    {4, 4, 384, 8, 2, {0.960, 0.620}},    // .956 .948 .942 .924
+    {4, 4, 256, 9, 4, {0.937, 0.484}},    // .943 .943 .936 .916
     {4, 2, 512, 8, 4, {0.933, 0.447}},    // .942 .917 .919 .911
     {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
     {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
     // Only the output's rows begin anywhere: 16385 x 16384, 8191 x 8192, 50257 x 4096, 50257 x 768 (as
     // above).
-    {1, 1, 256, 9, 4, {0.989, 0.945}, 1, 4, 1},        // .94 .85 .93 .85 (.84 .76 .82 .78)
+    {1, 1, 256, 9, 4, {0.989, 0.945}, 1, 4, 1},  // .94 .85 .93 .85 (.84 .76 .82 .78)
+    // Rows that fit: 64 x 257 x 1024, 200 x 150 x 2000, 128 x 145 x 768 -> 0,2,1 (the former).
+    {1, 1, 256, 9, 4, {0.92, 1.02}, 1, 4, 1, true},    // .66 .69 .59 (.49 .59 .49)
     {2, 2, 256, 9, 4, {1.00, 0.78}, 1, 4, 1},          // .96 .93 .91 .88 (.93 .89 .89 .83)
     {2, 1, 512, 4, 4, {0.975, 0.663}, 1, kSector, 1},  // .97 .93 .95 .89; at 8190 x 8196 .86, the former .90
     // Only the input's: their transposes (as above). 4 to 16 bytes gain 0 to .01.

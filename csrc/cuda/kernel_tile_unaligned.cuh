@@ -19,6 +19,10 @@
 // no sector has two writers; the price is halo rows, a sector of them, read twice. A tile that has all rows
 // stores a sector more, for which there would be another (231 rows, 1 byte: .51 to .61).
 //
+// Rows that the matrix does not have are read as its nearest one and not stored: to leave them out is a
+// branch a group of rows, .01 on all that has them. Where rows are few it pays, and a variant does (257 rows,
+// 1 byte: .49 to .66); its tiles are of one size, too.
+//
 // Often one side is aligned though the other is not: a matrix of 50257 x 4096. Variants for outputs whose
 // rows all begin at sectors have no halo and shift nothing on the way out; variants for inputs whose rows all
 // begin at words shift nothing on the way in and leave no lane's columns, so that where rows begin at sectors
@@ -30,23 +34,27 @@
 // Reads the whole words that hold the first and last bytes of a row: they lie on the pages of those bytes.
 //
 // What bounds it (H200, ncu): the fabric between the two halves of L2, busy 92 to 96 % of the time as it is
-// in a copy (89 to 93 %); at 1 byte 86 % at 8191^2, 96 % at 16383^2, and where one side is aligned (50257 x
-// 4096) 91 to 94 %. Time follows the sectors that SMs read and write: here 1.1 to 1.25 times a copy's, for
-// the halo and for rows that begin inside a sector. Larger tiles have fewer, but what shared memory they take
-// is L1 that loads in flight need: beyond some 160 KB an SM, rates fall. At 1 and 2 bytes instructions come
-// next: half of what a column costs to store went when the table said all of it (2 bytes, permutations with
-// half-empty tiles: .50 to .55). Fitted tiles are bound by instructions (62 to 79 % of issue slots at 1 byte,
-// 11 to 19 a byte) and shared memory (65 to 70 %).
+// in a copy (89 to 93 %); at 1 byte where one side is aligned (50257 x 4096) 91 to 94 %. Time follows the
+// sectors that SMs read and write: here 1.1 to 1.25 times a copy's, for the halo and for rows that begin
+// inside a sector. Larger tiles have fewer, but what shared memory they take is L1 that loads in flight need:
+// beyond some 190 KB an SM, rates fall. At 1 and 2 bytes instructions come next: half of what a column costs
+// to store went when the table said all of it (2 bytes, permutations with half-empty tiles: .50 to .55).
+// Below some 40 us tiles are few: an SM reads all it holds, then writes all. The ends of output rows, a lane
+// an element, are stored several rows at a time (1 byte, 301 x 302000: .60 to .64). Fitted tiles are bound by
+// instructions (62 to 79 % of issue slots at 1 byte, 11 to 19 a byte) and shared memory (65 to 70 %).
 //
 // Tried and slower: 16 bytes a lane, whose elements go one by one to shared memory (1 byte: .35 to .61 on
 // permutations where this has .44 to .77; 2 bytes: .01 better on plain matrices, .05 worse on permutations);
 // 8 bytes a lane and word (1 byte .02); more threads with fewer loads in flight each (1 byte .05, 2 bytes
 // .01); blocks that read their next tile while they store one (.1 to .15: what waits in registers is fewer
-// warps); leaving out rows that the matrix does not have (a branch a group of rows: .01 on all that has
-// them). For fitted tiles: where a row begins in 64 bits, or with its last word beside it (shared memory 86
-// %, .70 for .73 and .76 for .82); columns as far apart as each tile needs (.03 to .04). In their place:
+// warps). For fitted tiles: where a row begins in 64 bits, or with its last word beside it (shared memory 86
+// %, .70 for .73 and .76 for .82); columns as far apart as each tile needs (.03 to .04); places kept from
+// load to store (1 byte, 43 columns .73 for .69, but in 2 bytes spilled: .65 for .77). In their place:
 // staging with the places of a tile's elements in tables (1 byte .54 for .73 and .57 for .65, 12 to 19
-// instructions a byte and twice the wavefronts of shared memory).
+// instructions a byte and twice the wavefronts of shared memory); asynchronous copies of whole runs, of which
+// each word's elements are gathered one by one, by tables of rows (1 byte .46 to .60 for .62 to .77, 17 to 21
+// instructions a byte; 2 bytes .87 for .77 and .74 for .70 where columns are few and rows follow one another
+// in the input, else .57 to .82 for .74 to .89).
 #pragma once
 
 #include <type_traits>
@@ -59,10 +67,10 @@ namespace tx::cuda {
 
 // As UnalignedVariant's members.
 template <int Element, int Words, int OutBytes, int Warps, int MinBlocks, int Step = 1, int InAlign = 1,
-          int OutAlign = 1>
+          int OutAlign = 1, bool FitsRows = false>
 struct UnalignedConfig {
-  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps,   MinBlocks,
-                                             {},      Step,  InAlign,  OutAlign};
+  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps,    MinBlocks,
+                                             {},      Step,  InAlign,  OutAlign, FitsRows};
   static constexpr bool kShiftsIn = kVariant.shifts_in();
   static constexpr int kStep = Step, kGroupCols = kVariant.group_cols();
   static constexpr int kElement = Element;
@@ -82,7 +90,7 @@ struct UnalignedConfig {
   // Rows are read in groups of as many as a block has.
   static constexpr int kGroups = (kHalo + kRows) / kBlock;
   static constexpr int kBatch = static_cast<int>(ceil_div(kGroups, Warps));  // groups of a warp
-  static constexpr bool kFitted = Words == 0;
+  static constexpr bool kFitted = Words == 0, kFitsRows = FitsRows;
   static constexpr int kFittedBatch = fitted_words_in_flight(Element);  // words of a lane, in each row
   static constexpr int kFittedLanes = fitted_lanes(kVariant);
   static constexpr int kStores = static_cast<int>(ceil_div(OutBytes, kStore));
@@ -164,18 +172,21 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
   }
 }
 
-// The same of a strip of many columns, every kWarps-th group a warp. `elements`: of an input row, from the
-// tile's first on. `phase`: elements of a word before a column's, where rows of a stepped input begin alike.
+// The same of a strip of many columns, every kWarps-th group from `first` to `end` a warp. `elements`: of an
+// input row, from the tile's first on. `phase`: elements of a word before a column's, where rows of a stepped
+// input begin alike.
 template <class C, class Meanwhile>
-__device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, int phase,
-                                            const int64_t* row_begins, uint32_t columns,
+__device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, int phase, int first,
+                                            int end, const int64_t* row_begins, uint32_t columns,
                                             Meanwhile meanwhile) {
   constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStep = C::kStep;
   constexpr int kLaneBytes = K == 1 ? kStep * E : kWord;  // from a lane's word to its neighbour's
   using Register = Word<kWord>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const auto group_of = [&](int b) { return warp + b * C::kWarps; };
-  const auto is_group = [&](int b) { return C::kGroups % C::kWarps == 0 || group_of(b) < C::kGroups; };
+  const auto group_of = [&](int b) { return first + warp + b * C::kWarps; };
+  const auto is_group = [&](int b) {
+    return (!C::kFitsRows && C::kGroups % C::kWarps == 0) || group_of(b) < end;
+  };
   const uint64_t keep = keep_policy();
   Register v[C::kBatch][K][kWords];
   const auto load = [&](auto whole) {  // input rows reach the last lane's last word
@@ -252,8 +263,10 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   const TileParams::Tile tile = p.tile(blockIdx.x, in, out);
   const int tile_words = C::kFitted ? static_cast<int>(p.tile_words.divisor) : kWords * 32;
   const int tile_cols = C::kFitted ? (tile_words - (C::kShiftsIn ? 1 : 0)) * K : C::kCols;
-  const int tile_rows = C::kFitted ? p.tile_rows : C::kRows, out_bytes = tile_rows * E;
+  const int tile_rows = C::kFitted || C::kFitsRows ? p.tile_rows : C::kRows;
   const int64_t row0 = tile.band * tile_rows, col0 = tile.strip * tile_cols;
+  // What it stores of an output row. Where tiles fit and there is one, as much as there can be.
+  const int out_bytes = C::kFitsRows && tile_rows >= p.rows ? C::kOutBytes : tile_rows * E;
   if (row0 * E >= p.rows * E + C::kHaloBytes) return;  // groups are of one size: the last may end early
   in += col0 * kStep * E;
   out += row0 * E;
@@ -272,13 +285,18 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   };
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // Groups of the warp: every kWarps-th, or where tiles are fitted those that follow one another.
+  // Groups of the warp: every kWarps-th from `first` to `end`, or where tiles are fitted those that follow
+  // one another. The first tile of an output row needs no halo, the last no rows behind the matrix: where
+  // tiles fit, they are not read.
   const int groups = C::kFitted ? (C::kHalo + tile_rows) / (K * C::kWarps) : C::kBatch;
-  const auto group_of = [&](int b) { return C::kFitted ? warp * groups + b : warp + b * C::kWarps; };
+  const int first = C::kFitsRows && tile.band == 0 ? C::kHalo / K : 0;
+  const int64_t rows = C::kFitsRows ? min(int64_t{tile_rows}, p.rows - row0) : C::kRows;
+  const int end = static_cast<int>(ceil_div(C::kHalo + rows, K));
+  const auto group_of = [&](int b) { return C::kFitted ? warp * groups + b : first + warp + b * C::kWarps; };
   // Rows outside the matrix are replaced by its nearest one: they are never stored.
 #pragma unroll
   for (int i = lane; i < groups * K; i += 32) {
-    if (!C::kFitted && C::kGroups % C::kWarps != 0 && group_of(i / K) >= C::kGroups) break;
+    if (!C::kFitted && (C::kFitsRows || C::kGroups % C::kWarps != 0) && group_of(i / K) >= end) break;
     const int row = group_of(i / K) * K + i % K;
     const int64_t nearest = min(max(row0 + row - C::kHalo, int64_t{0}), p.rows - 1);
     row_begins[row] = static_cast<RowBegin>(in_low + p.row_offsets.offset(nearest));
@@ -296,8 +314,8 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     stage_fitted<C>(p.tile_words, in, static_cast<uint32_t>(p.cols * E - 1), group_of(0), groups, row_begins,
                     shared_address(columns), find_columns);
   } else {
-    stage_strip<C>(in, (p.cols - 1 - col0) * kStep + 1, in_low / E, row_begins, shared_address(columns),
-                   find_columns);
+    stage_strip<C>(in, (p.cols - 1 - col0) * kStep + 1, in_low / E, first, end, row_begins,
+                   shared_address(columns), find_columns);
   }
   __syncthreads();
 
@@ -324,21 +342,31 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
           v[i] = __funnelshift_r(v[i], load_shared<kWord>(from + kWord), -lead * 8);
         }
       }
+      uint8_t* to = row.to + lane * kWord;
+      pin(to);
+      // From where on, and for how many bytes, words of it begin that are the tile's and the row's.
+      const int begin = kWhole ? 0 : max(low + lead, 0);
+      const int span = kWhole ? window : max(min(high + lead, window) - kWord + 1 - begin, 0);
+      constexpr bool kAllWords = kWhole && !C::kFitted && !C::kFitsRows;
 #pragma unroll
       for (int i = 0; i < kStores; ++i) {
-        const int to = lane * kWord + i * kStore, at = to - lead;
-        const bool in_window = (!C::kFitted && !kAll) || to < window;
-        if (in_window && (kWhole || (at >= low && at + kWord <= high))) store_past_l1(row.to + to, v[i]);
+        const auto at = static_cast<uint32_t>(lane * kWord - begin + i * kStore);
+        if (kAllWords || at < static_cast<uint32_t>(span)) store_past_l1(to + i * kStore, v[i]);
       }
-      if constexpr (K > 1 && !kWhole) {
-        // What the row has of its first word and of its last one: a lane an element.
+    }
+    if constexpr (K > 1 && !kWhole) {
+      // What rows have of their first word and of their last one: a lane an element, several rows a warp.
+      constexpr int kLanes = 2 * K;
+      for (int i = threadIdx.x; i < cols * kLanes; i += C::kThreads) {
+        const OutputRow row = output_rows[i / kLanes];
+        const int lead = C::kHalo == 0 ? 0 : row.lead;
         const int begin = max(low, -lead), end = min(high, window - lead);
         const int head_end = min(begin + (-(lead + begin) & (kWord - 1)), end);
         const int tail = max(end - ((end + lead) & (kWord - 1)), head_end);
-        const bool is_tail = lane >= K;
-        const int at = is_tail ? tail + (lane - K) * E : begin + lane * E;
-        if (lane < 2 * K && at < (is_tail ? end : head_end)) {
-          *reinterpret_cast<Word<E>*>(row.to + lead + at) = load_shared<E>(column(c) + at);
+        const bool is_tail = i % kLanes >= K;
+        const int at = (is_tail ? tail : begin) + i % K * E;
+        if (at < (is_tail ? end : head_end)) {
+          *reinterpret_cast<Word<E>*>(row.to + lead + at) = load_shared<E>(column(i / kLanes) + at);
         }
       }
     }

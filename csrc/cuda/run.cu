@@ -181,7 +181,7 @@ struct UnalignedKernels {
   static constexpr auto kernel() {
     constexpr UnalignedVariant v = kUnalignedVariants[kRow];
     return unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks,
-                                            v.step, v.in_align, v.out_align>>;
+                                            v.step, v.in_align, v.out_align, v.fits_rows>>;
   }
 };
 
