@@ -292,6 +292,7 @@ class Checker {
     std::snprintf(g_case, sizeof g_case, "reproduce: cpu_property --isa %s --seed %llu --case %lld\n", isa_,
                   static_cast<unsigned long long>(seed), static_cast<long long>(number));
     CpuFacts facts = tx::cpu::facts(random.pick<int>({1, 2, 3, 5, 8}));
+    facts.l1_bytes = random.chance(50) ? 32 << 10 : 48 << 10;
     if (random.chance(50)) facts.l3_bytes = 16 << 10;  // small problems are beyond such a cache
     const Problem normal = tx::normalize(p);
     std::vector<Plan> plans = {tx::plan_cpu(p, facts)};

@@ -483,7 +483,7 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
     )
     for size, on_cpu, on_cuda in zip(case.itemsizes, cpu_kernels, cuda_kernels, strict=True):
         p = of_case(case.shape, case.dims, size, case.layout)
-        plan = _C.plan_cpu(p, 2, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
+        plan = _C.plan_cpu(p, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
         assert plan.kernel == on_cpu, (size, plan)
         if _C.kernels("cuda"):
             plan = _C.plan_cuda(p, _C.DeviceFacts())
@@ -602,7 +602,7 @@ def kernel_and_stores(plan: _C.Plan) -> str:
 )
 def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...], kernels: str) -> None:
     for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
-        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l3_bytes=32 << 20, line_vectors=1)
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=1)
         assert kernel_and_stores(plan) == kernel, (size, plan)
 
 
@@ -618,6 +618,7 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 1, 8, 8]),
         ((8,) * 8, (7, 6, 5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 1, 1, 8, 8]),
         ((5, 7, 11, 13, 9), (4, 3, 2, 1, 0), 1, "tile", (2, 3), [9, 13, 6, 7, 5]),  # until a side has 256 bytes
+        ((8,) * 7, (6, 5, 4, 3, 2, 1, 0), 16, "staged", (2, 2), [8, 4, 1, 1, 1, 4, 8]),  # longer than a line is short
         ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
         ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", None, [1, 1, 1, 1, 16, 3]),  # merged in registers
         ((400, 500, 20, 3), (0, 2, 1, 3), 4, "rows", (1, 2), [1, 20, 85, 3]),  # short runs gathered
@@ -633,11 +634,11 @@ def test_short_inner_dims_on_the_host(
     tile: list[int],
 ) -> None:
     problem = of_case(shape, dims, size)
-    plan = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
+    plan = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
     assert plan.kernel == kernel and plan.tile == tile, plan
     assert (f"fused=[{fused[0]}, {fused[1]}]" if fused else "") in str(plan) and ("fused" in str(plan)) == bool(fused)
     if kernel == "pieces":
-        without = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=0, piece_bytes=0)
+        without = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=0, piece_bytes=0)
         assert without.kernel in ("tile", "rows", "staged"), without
 
 
@@ -645,13 +646,26 @@ def test_short_inner_dims_on_the_host(
 def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> None:
     """One of 300 MiB, which many cores share, as one of 8 MiB; one of 32 MiB holds what moves 12.8 MB with AVX-512."""
     problem = of_case((4000, 400), (1, 0), 4)
-    far = _C.plan_cpu(problem, 2, l3_bytes=300 << 20, line_vectors=line_vectors)
+    far = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=300 << 20, line_vectors=line_vectors)
     assert kernel_and_stores(far) == kernel and far.stores == "streaming", far
-    near = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=line_vectors)
+    near = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=line_vectors)
     assert kernel_and_stores(near) == ("stream" if line_vectors == 2 else "tile"), near
     copy = of_case((750_000,), (0,), 4)  # 6 MB moved
     stores = [_C.plan_cpu(copy, 2, l3_bytes=mib << 20, line_vectors=line_vectors).stores for mib in (300, 32)]
     assert stores == ["streaming", "ordinary"]
+
+
+def test_cores_that_move_half_lines_stream_earlier() -> None:
+    """AVX-512 on a core whose L1 cache has 32 KiB streams as AVX2 does: within what a near cache holds."""
+    for shape, dims, kernel in [((4000, 400), (1, 0), "stream"), ((20,) * 5, (4, 3, 2, 1, 0), "staged")]:
+        early, late = (
+            _C.plan_cpu(
+                of_case(shape, dims, 4), 2, l1_bytes=kib << 10, l3_bytes=32 << 20, line_vectors=1, piece_bytes=0
+            )
+            for kib in (32, 48)
+        )
+        assert kernel_and_stores(early) == kernel and early.stores == "streaming", early
+        assert late.kernel == "tile" and late.stores == "ordinary", late
 
 
 @pytest.mark.parametrize(

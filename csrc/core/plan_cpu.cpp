@@ -66,20 +66,28 @@ bool merges(const Problem& p, int row) {
 struct Sides {
   int row_dims = 1;
   int col_dims = 1;
+
+  bool fuse() const { return row_dims > 1 || col_dims > 1; }
 };
 
-constexpr int64_t kShortSideBytes = 64, kFusedSideBytes = 256;
+// By log2 of the element's bytes.
+constexpr int64_t kShortSideBytes[] = {128, 128, 128, 256, 256};
+constexpr int64_t kFusedSideBytes = 256;
 
-// Sides shorter than a vector would leave the micro-kernels little to do: dims that continue them, where
-// there are any, are joined to the shorter side until both are long. A table says where each row and column
-// lies. Of a copy, with one dim a side and with several (Zen 5; Xeon, both with AVX-512): 8^8 reversed, 4
-// bytes, .08 -> .42; 5^9 reversed, 1 byte .01 -> .30; .03 -> .19, 4 bytes .02 -> .45; .13 -> .53; 5 x 9 x 7 x
-// 11 x 3 x 13 x 9 x 15, 1 byte .03 -> .27; .09 -> .21, 4 bytes .28 -> .45; .32 -> .49.
+// Short sides would leave the micro-kernels little to do, and each line that is written alone opens a DRAM
+// page: dims that continue them, where there are any, are joined to the shorter side until both are long. A
+// table says where each row and column lies. Of a copy, with one dim a side and with several (Zen 5; Xeon,
+// both with AVX-512): 8^8 reversed, 4 bytes, .08 -> .42; 5^9 reversed, 1 byte .01 -> .30; .03 -> .19, 4 bytes
+// .02 -> .45; .13 -> .53; 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15, 1 byte .03 -> .27; .09 -> .21, 4 bytes .28 ->
+// .45; .32 -> .49. Sides of 64 bytes and more (Zen 4 with AVX-512, 34 problems a width, with 64, 128 and 256
+// in place of the table, geometric mean): 1 byte .313 .320 .331, 2 bytes .383 .409 .401, 4 bytes .361 .414
+// .415, 8 bytes .407 .535 .567, 16 bytes .564 .590 .667; 300 x 8 x 128 x 8 -> 3,1,2,0, 8 bytes .27 -> .74,
+// 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 -> .76.
 Sides fuse_sides(const Problem& p, int row) {
   Sides sides;
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (std::min(rows, cols) * e >= kShortSideBytes) return sides;
+  if (std::min(rows, cols) * e >= kShortSideBytes[log2_floor(e)]) return sides;
   // What is split or merged in registers needs no longer a side than this.
   constexpr int64_t kNarrowSideBytes = 32;
   if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
@@ -178,18 +186,28 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
-// Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by the
-// vectors of a line (one: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2; two, AVX2: Zen 4, 4 bytes 1472^2 .28 -> .60
-// of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes 4096 x 1000 .24 -> .37, 1 byte 3000^2
-// .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 -> .42) and log2 of the element's bytes.
-constexpr int kTilesLeave[2][5] = {{6, 6, 6, 6, 6}, {3, 2, 2, 6, 6}};
+// Whether a core moves a line at once, as far as can be told: not where vectors are smaller, nor where those
+// of a line go in halves, as on a Zen 4 with AVX-512, which its L1 cache of 32 KiB gives away. (Zen 5 and
+// Xeons since 2021 have 48.)
+bool moves_lines(const CpuFacts& facts) {
+  constexpr int64_t kL1Bytes = 48 << 10;
+  return facts.line_vectors <= 1 && facts.l1_bytes >= kL1Bytes;
+}
+
+// Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by
+// whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2; no: Zen 4 with AVX2, 4 bytes 1472^2
+// .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes 4096 x 1000 .24 -> .37, 1
+// byte 3000^2 .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 -> .42; with AVX-512, 4 bytes
+// 1472^2 .32 -> .77, 1088 x 1984 .34 -> .72, 2 bytes 1920 x 1728 .23 -> .48, 256 x 128 x 128 .27 -> .44, 1
+// byte 3008^2 .31 -> .60) and log2 of the element's bytes.
+constexpr int kTilesLeave[2][5] = {{3, 2, 2, 6, 6}, {6, 6, 6, 6, 6}};
 // Where rows conflict it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2 in 4: Zen
 // 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73).
 constexpr int kConflictsLeave = 4;
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  const bool two_vectors = facts.line_vectors > 1 && cache_is_near(facts);
-  int eighths = kTilesLeave[two_vectors][log2_floor(p.element_bytes)];
+  const bool late = moves_lines(facts) || !cache_is_near(facts);
+  int eighths = kTilesLeave[late][log2_floor(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
 }
@@ -197,8 +215,20 @@ bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
 // Through staging only where both sides of a matrix are so long.
 constexpr int64_t kStagedSideBytes = 1024;
 
+// Fused tiles, where cores do not move lines, from so many eighths of the cache on, by log2 of the element's
+// bytes: of a copy, stored within the caches and streamed (Zen 4 with AVX-512), 8^7 reversed in 4 bytes .33
+// -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 -> .54, 10^6 in 8 .23 -> .32, 4 x
+// 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 -> .28, and 5 x 9 x 7 x 11 x 3 x 13 x
+// 9 x 15 in 1, nine eighths, .16 -> .11.
+constexpr int kFusedLeave[5] = {10, 5, 3, 3, 3};
+
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  const int64_t rows = p.dims[tile_row_dim(Kernel::kStaged, p)].extent, cols = p.dims[p.rank - 1].extent;
+  const int row = tile_row_dim(Kernel::kStaged, p);
+  const int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
+  if (cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row).fuse()) {
+    return 2 * element_count(p) * p.element_bytes >=
+           cache_bytes(facts) / 8 * kFusedLeave[log2_floor(p.element_bytes)];
+  }
   return std::min(rows, cols) * p.element_bytes >= kStagedSideBytes ? tiles_beyond_caches(p, facts)
                                                                     : beyond_caches(p, facts);
 }
@@ -447,7 +477,7 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   const int64_t row_bytes = cols.extent * p.element_bytes;
   if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
-  if (streams_tiles(p, facts)) return Kernel::kTile;
+  if (streams_tiles(p, facts) && !fuse_sides(p, row).fuse()) return Kernel::kTile;
   if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;

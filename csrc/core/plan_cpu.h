@@ -16,6 +16,7 @@ struct CpuFacts {
   const char* isa = "portable";  // name of the micro-kernels in use
   int line_vectors = 0;          // of theirs that make a line they write past the caches; 0: they write none
   int64_t piece_bytes[2] = {0, 0};  // up to which they permute pieces: elements of one byte, and of more
+  int64_t l1_bytes = 48 << 10;      // first data cache, of a core
   int64_t l3_bytes = 32 << 20;      // last cache, shared by all cores
 };
 
