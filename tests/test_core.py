@@ -618,7 +618,8 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 1, 8, 8]),
         ((8,) * 8, (7, 6, 5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 1, 1, 8, 8]),
         ((5, 7, 11, 13, 9), (4, 3, 2, 1, 0), 1, "tile", (2, 3), [9, 13, 6, 7, 5]),  # until a side has 256 bytes
-        ((8,) * 7, (6, 5, 4, 3, 2, 1, 0), 16, "staged", (2, 2), [8, 4, 1, 1, 1, 4, 8]),  # longer than a line is short
+        ((16,) * 5, (4, 3, 2, 1, 0), 8, "tile", (2, 2), [16, 2, 1, 4, 16]),  # two lines are short
+        ((184, 4, 2), (2, 1, 0), 8, "tile", (2, 1), [2, 4, 56]),  # threads cut between whole lines
         ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
         ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", None, [1, 1, 1, 1, 16, 3]),  # merged in registers
         ((400, 500, 20, 3), (0, 2, 1, 3), 4, "rows", (1, 2), [1, 20, 85, 3]),  # short runs gathered

@@ -2,6 +2,7 @@
 #include "core/plan_cpu.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/int_math.h"
 #include "core/narrow.h"
@@ -62,6 +63,14 @@ bool merges(const Problem& p, int row) {
   return is_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
 }
 
+// Whether a core moves a line at once, as far as can be told: not where vectors are smaller, nor where those
+// of a line go in halves, as on a Zen 4 with AVX-512, which its L1 cache of 32 KiB gives away. (Zen 5 and
+// Xeons since 2021 have 48.)
+bool moves_lines(const CpuFacts& facts) {
+  constexpr int64_t kL1Bytes = 48 << 10;
+  return facts.line_vectors <= 1 && facts.l1_bytes >= kL1Bytes;
+}
+
 // How many dims each side of a tile is made of.
 struct Sides {
   int row_dims = 1;
@@ -70,8 +79,8 @@ struct Sides {
   bool fuse() const { return row_dims > 1 || col_dims > 1; }
 };
 
-// By log2 of the element's bytes.
-constexpr int64_t kShortSideBytes[] = {128, 128, 128, 256, 256};
+// By whether cores move lines, and log2 of the element's bytes.
+constexpr int64_t kShortSideBytes[2][5] = {{128, 128, 128, 256, 256}, {128, 128, 128, 256, 64}};
 constexpr int64_t kFusedSideBytes = 256;
 
 // Short sides would leave the micro-kernels little to do, and each line that is written alone opens a DRAM
@@ -82,12 +91,14 @@ constexpr int64_t kFusedSideBytes = 256;
 // .45; .32 -> .49. Sides of 64 bytes and more (Zen 4 with AVX-512, 34 problems a width, with 64, 128 and 256
 // in place of the table, geometric mean): 1 byte .313 .320 .331, 2 bytes .383 .409 .401, 4 bytes .361 .414
 // .415, 8 bytes .407 .535 .567, 16 bytes .564 .590 .667; 300 x 8 x 128 x 8 -> 3,1,2,0, 8 bytes .27 -> .74,
-// 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 -> .76.
-Sides fuse_sides(const Problem& p, int row) {
+// 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 -> .76. The same on a Xeon, with 64 and the
+// first row, 2 threads; 6: 4 bytes .457 .469; .412 .426, 8 bytes .514 .546; .445 .473, 16 bytes .587 .567;
+// .623 .584.
+Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
   Sides sides;
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (std::min(rows, cols) * e >= kShortSideBytes[log2_floor(e)]) return sides;
+  if (std::min(rows, cols) * e >= kShortSideBytes[moves_lines(facts)][log2_floor(e)]) return sides;
   // What is split or merged in registers needs no longer a side than this.
   constexpr int64_t kNarrowSideBytes = 32;
   if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
@@ -186,14 +197,6 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
-// Whether a core moves a line at once, as far as can be told: not where vectors are smaller, nor where those
-// of a line go in halves, as on a Zen 4 with AVX-512, which its L1 cache of 32 KiB gives away. (Zen 5 and
-// Xeons since 2021 have 48.)
-bool moves_lines(const CpuFacts& facts) {
-  constexpr int64_t kL1Bytes = 48 << 10;
-  return facts.line_vectors <= 1 && facts.l1_bytes >= kL1Bytes;
-}
-
 // Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by
 // whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2; no: Zen 4 with AVX2, 4 bytes 1472^2
 // .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes 4096 x 1000 .24 -> .37, 1
@@ -225,7 +228,7 @@ constexpr int kFusedLeave[5] = {10, 5, 3, 3, 3};
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row).fuse()) {
+  if (cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row, facts).fuse()) {
     return 2 * element_count(p) * p.element_bytes >=
            cache_bytes(facts) / 8 * kFusedLeave[log2_floor(p.element_bytes)];
   }
@@ -312,9 +315,12 @@ void set_fused_tile(Plan& plan) {
   const Problem& p = plan.problem;
   const TileShape wanted =
       (plan.kernel == Kernel::kStaged ? kStagedShape : kFusedShape)[log2_floor(p.element_bytes)];
-  const auto cut = [&](int d, int64_t inner, int64_t most) {
+  // In pieces of one size, of `whole` steps where they have so many.
+  const auto cut = [&](int d, int64_t inner, int64_t most, int64_t whole) {
     const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
-    plan.tile[d] = static_cast<int32_t>(ceil_div(p.dims[d].extent, pieces));
+    const int64_t piece = ceil_div(p.dims[d].extent, pieces);
+    const bool rounds = pieces > 1 && piece >= whole;
+    plan.tile[d] = static_cast<int32_t>(rounds ? piece / whole * whole : piece);
   };
   int row = tile_row_dim(plan.kernel, p);
   int64_t rows = 1, cols = 1;
@@ -322,13 +328,14 @@ void set_fused_tile(Plan& plan) {
     plan.tile[row] = static_cast<int32_t>(p.dims[row].extent);
     rows *= p.dims[row].extent;
   }
-  cut(row, rows, wanted.rows);
+  cut(row, rows, wanted.rows, 1);
   const int first_col = p.rank - plan.fused_cols;
   for (int d = first_col + 1; d < p.rank; ++d) {
     plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
     cols *= p.dims[d].extent;
   }
-  cut(first_col, cols, wanted.cols);
+  // Threads are to share no line: columns are whole lines where that can be.
+  cut(first_col, cols, wanted.cols, kLine / std::gcd(cols * p.element_bytes, kLine));
 }
 
 void set_tile(Plan& plan) {
@@ -413,7 +420,7 @@ Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
   plan.in_blocks = kernel == Kernel::kTile && tile_in_blocks(normalised, stream);
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
-    const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised));
+    const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), facts);
     plan.fused_rows = sides.row_dims;
     plan.fused_cols = sides.col_dims;
     if (is_fused(plan)) plan.in_blocks = false;
@@ -477,7 +484,7 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   const int64_t row_bytes = cols.extent * p.element_bytes;
   if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
-  if (streams_tiles(p, facts) && !fuse_sides(p, row).fuse()) return Kernel::kTile;
+  if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
   if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
