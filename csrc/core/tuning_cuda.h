@@ -225,7 +225,7 @@ inline constexpr int kFittedOutBytesMost = 736;
 // One H200, fraction of the copy kernel at 16383 x 16385, 8191 x 8193, 8190 x 8194, 12289 x 4099 (tune.py).
 // Of the tiles of a width, the narrowest is for permutations of few columns: 128 x 31 x 127 x 113 -> 1,3,0,2
 // in 1 byte .86 for .68, 1000003 x 5 x 11 -> 2,1,0 in 2 bytes .87 for .75, 37 x 41 x 31 x 29 x 43 ->
-// 2,0,4,1,3 in 4 bytes .95 for .67; the largest for many tiles: 1865 x 2163 in 4 bytes .84 for .79.
+// 2,0,4,1,3 in 4 bytes .95 for .67. The largest is for many tiles: 1865 x 2163 in 4 bytes .79 for .84.
 inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {1, 2, 128, 8, 4, {0.950, 1.000}},    // .880 .794 .829 .795
     {1, 2, 256, 12, 2, {0.812, 0.720}},   // .867 .783 .806 .766; 2388 x 387 x 173 -> 2,0,1 .82 (.76)
