@@ -161,22 +161,22 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
 // The tile of a variant for a matrix. No columns where one that is fitted would have too many, or where 32
 // bits do not tell the input's rows apart.
 UnalignedTile unaligned_tile(const Problem& p, const TileMatrix& m, const UnalignedVariant& v) {
+  if (!v.fitted() && !v.fits_rows) return {v.rows(), v.cols()};
+  // Bands of one size.
+  const int64_t bands = unaligned_bands(m.rows, v.rows(), v);
+  const auto sectors = static_cast<int>(ceil_div(unaligned_touched(m.rows, v), bands * kSector));
+  UnalignedTile tile{sectors * v.halo(), 0};
   if (v.fits_rows) {
-    const int64_t bands = unaligned_bands(m.rows, v.rows(), v);
-    if (bands == 1) return {static_cast<int>(round_up(m.rows, v.block())), v.cols()};
-    return {static_cast<int>(ceil_div(unaligned_touched(m.rows, v), bands * kSector)) * v.halo(), v.cols()};
+    if (bands == 1) tile.rows = static_cast<int>(round_up(m.rows, v.block()));
+    tile.cols = v.cols();
+    return tile;
   }
-  if (!v.fitted()) return {v.rows(), v.cols()};
   int64_t span = m.cols * p.element_bytes;
   for (int i = 0; i < m.row_dim_count; ++i) {
     const Dim& dim = p.dims[m.row_dims[i]];
     span += (dim.extent - 1) * dim.in_stride;
   }
   if (span >= kFastDivLimit) return {};
-  // Bands of one size.
-  const int64_t bands = unaligned_bands(m.rows, v.rows(), v);
-  const auto sectors = static_cast<int>(ceil_div(unaligned_touched(m.rows, v), bands * kSector));
-  UnalignedTile tile{sectors * v.halo(), 0};
   const int words = fitted_words_in_flight(v.element_bytes) * fitted_lanes(v) / fitted_groups(tile, v);
   if (m.cols <= (words - fitted_words(0, v)) * v.block()) {
     tile.cols = static_cast<int>(round_up(m.cols, v.block()));

@@ -60,7 +60,7 @@ const Choice& choice() {
 // The size of a cache that this process' first core has or shares, as Linux tells it, else the default:
 // "index0" is the first data cache, "index3" the last. The C library's answer (sysconf) is no use: on AMD it
 // adds up the last caches of all the package's core complexes.
-int64_t cache_bytes(const char* index, int64_t otherwise) {
+int64_t size_of_cache(const char* index, int64_t otherwise) {
   std::ifstream file(std::string("/sys/devices/system/cpu/cpu0/cache/") + index + "/size");
   int64_t kilobytes = 0;
   char unit = 0;
@@ -72,8 +72,8 @@ CpuFacts this_machine() {
   f.isa = micro_kernels_in_use().name;
   f.line_vectors = micro_kernels_in_use().line_vectors;
   std::copy_n(micro_kernels_in_use().piece_bytes, 2, f.piece_bytes);
-  f.l1_bytes = cache_bytes("index0", f.l1_bytes);
-  f.l3_bytes = cache_bytes("index3", f.l3_bytes);
+  f.l1_bytes = size_of_cache("index0", f.l1_bytes);
+  f.l3_bytes = size_of_cache("index3", f.l3_bytes);
   return f;
 }
 
