@@ -45,6 +45,12 @@ PLANTED = {
         "staged.add((at.extent[next] - (at.extent[next] > 1)) * bytes);",
         "wrong: byte",
     ),
+    "an odd element whose end is left behind": (
+        "cpu/micro_impl.h",
+        "std::memcpy(to.first + last, from.first + last, e / 2);",
+        "std::memcpy(to.first + last - (last > 0), from.first + last - (last > 0), e / 2);",
+        "wrong: byte",
+    ),
     "a line too many": (
         "cpu/staged.h",
         "const int64_t lines = (end - from) / kLine;",

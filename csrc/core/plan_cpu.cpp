@@ -2,6 +2,7 @@
 #include "core/plan_cpu.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "core/int_math.h"
@@ -22,6 +23,19 @@ bool ends_in_common_run(const Problem& p) {
   const Dim& last = p.dims[p.rank - 1];
   return last.in_stride == p.element_bytes && last.out_stride == p.element_bytes;
 }
+
+// What the tables below and the micro-kernels know an element by: 1, 2, 4, 8 or 16 bytes, and no run.
+bool is_plain(int64_t element_bytes) {
+  return element_bytes <= 16 && std::has_single_bit(static_cast<uint64_t>(element_bytes));
+}
+
+// The row of a table by log2 of the element's bytes: that of the next plain element, or of the widest.
+int width_row(int64_t element_bytes) {
+  return std::min(static_cast<int>(std::bit_width(static_cast<uint64_t>(element_bytes - 1))), 4);
+}
+
+// Elements that make whole lines.
+int64_t line_elements(int64_t element_bytes) { return kLine / std::gcd(element_bytes, kLine); }
 
 // The dim, other than the last, along which the input moves least; -1 if there is none.
 int smallest_input_step(const Problem& p) {
@@ -56,11 +70,13 @@ struct TileShape {
 // lie so in the output.
 bool splits(const Problem& p, int row) {
   const int64_t rows = p.dims[row].extent;
-  return is_narrow(rows, p.element_bytes) && p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
+  return is_plain(p.element_bytes) && is_narrow(rows, p.element_bytes) &&
+         p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
 }
 bool merges(const Problem& p, int row) {
   const int64_t cols = p.dims[p.rank - 1].extent;
-  return is_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
+  return is_plain(p.element_bytes) && is_narrow(cols, p.element_bytes) &&
+         p.dims[row].out_stride == cols * p.element_bytes;
 }
 
 // Whether a core moves a line at once, as far as can be told: not where vectors are smaller, nor where those
@@ -98,7 +114,7 @@ Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
   Sides sides;
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (std::min(rows, cols) * e >= kShortSideBytes[moves_lines(facts)][log2_floor(e)]) return sides;
+  if (std::min(rows, cols) * e >= kShortSideBytes[moves_lines(facts)][width_row(e)]) return sides;
   // What is split or merged in registers needs no longer a side than this.
   constexpr int64_t kNarrowSideBytes = 32;
   if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
@@ -140,6 +156,11 @@ constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has
 // less than kFusedSideBytes or that many elements, which the staging memory holds.
 constexpr TileShape kFusedShape[] = {{256, 256}, {128, 128}, {64, 128}, {32, 64}, {32, 32}};
+// Of elements that are runs, of 3, and of up to 8, 16, 32, ... 1024 bytes.
+constexpr TileShape kRunsShape[] = {{64, 128}, {16, 128}, {16, 128}, {8, 64}, {8, 64},
+                                    {8, 16},   {8, 16},   {4, 8},    {4, 8}};
+constexpr TileShape kStagedRunsShape[] = {{64, 128}, {64, 64}, {32, 64}, {32, 16}, {32, 16},
+                                          {16, 8},   {16, 4},  {16, 4},  {8, 4}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
 
 // Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
@@ -152,7 +173,7 @@ constexpr int64_t kThinTileBytes = 12 << 10;
 // The wanted shape, with one side lengthened where the other dim is shorter than wanted; sides stay whole
 // lines.
 TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_bytes) {
-  const int64_t line = std::max<int64_t>(kLine / element_bytes, 1);
+  const int64_t line = line_elements(element_bytes);
   const auto lengthen = [&](int64_t side, int64_t other_wanted, int64_t other) {
     const int64_t thin = round_up(kThinTileBytes / (other * element_bytes), line);
     return other >= other_wanted ? side : std::max(side, thin);
@@ -192,7 +213,7 @@ bool rows_conflict(const Problem& p, int row) {
   if (e > 8 || element_count(p) * e < kBeyondL2Bytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const int64_t pitch = kConflictingPitch[log2_floor(e)];
+  const int64_t pitch = kConflictingPitch[width_row(e)];
   return rows.extent * e >= pitch && cols.extent * e >= pitch &&
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
@@ -210,7 +231,7 @@ constexpr int kConflictsLeave = 4;
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const bool late = moves_lines(facts) || !cache_is_near(facts);
-  int eighths = kTilesLeave[late][log2_floor(p.element_bytes)];
+  int eighths = kTilesLeave[late][width_row(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
 }
@@ -230,7 +251,7 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
   if (cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row, facts).fuse()) {
     return 2 * element_count(p) * p.element_bytes >=
-           cache_bytes(facts) / 8 * kFusedLeave[log2_floor(p.element_bytes)];
+           cache_bytes(facts) / 8 * kFusedLeave[width_row(p.element_bytes)];
   }
   return std::min(rows, cols) * p.element_bytes >= kStagedSideBytes ? tiles_beyond_caches(p, facts)
                                                                     : beyond_caches(p, facts);
@@ -238,6 +259,7 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 
 // Of what is streamed, only 4 bytes without conflicts are better off one vector's height at a time.
 bool tile_in_blocks(const Problem& p, bool streaming) {
+  if (!is_plain(p.element_bytes)) return false;
   return p.element_bytes <= (streaming ? 2 : 0) ||
          (p.element_bytes <= 4 && rows_conflict(p, tile_row_dim(Kernel::kTile, p)));
 }
@@ -263,13 +285,14 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  if (facts.line_vectors == 0 || !tiles_beyond_caches(p, facts)) return false;
+  const bool can = e % kLine == 0 || (is_plain(e) && facts.line_vectors > 0);
+  if (!can || !tiles_beyond_caches(p, facts)) return false;
   const bool merged = merges(p, row);
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
   const bool near = whole && rows.extent * e >= kLine &&
-                    rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][log2_floor(e)];
+                    rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][width_row(e)];
   if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merged ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
@@ -292,14 +315,26 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
   return most >= std::max(kMany, tile_rows / 4);
 }
 
-const TileShape* direct_shape(const Problem& p, int row) {
-  if (element_count(p) * p.element_bytes < kBeyondL2Bytes) return kTileShape;
-  return rows_crowd(p, row, kFarShape[log2_floor(p.element_bytes)].rows) ? kCrowdedShape : kFarShape;
+TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
+  return shapes[std::bit_width(static_cast<uint64_t>(element_bytes - 1)) - 2];
+}
+
+TileShape direct_shape(const Problem& p, int row) {
+  const int width = width_row(p.element_bytes);
+  if (!is_plain(p.element_bytes)) return shape_of_runs(kRunsShape, p.element_bytes);
+  if (element_count(p) * p.element_bytes < kBeyondL2Bytes) return kTileShape[width];
+  return (rows_crowd(p, row, kFarShape[width].rows) ? kCrowdedShape : kFarShape)[width];
+}
+
+TileShape staged_shape(int64_t element_bytes) {
+  return is_plain(element_bytes) ? kStagedShape[width_row(element_bytes)]
+                                 : shape_of_runs(kStagedRunsShape, element_bytes);
 }
 
 TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t element_bytes) {
+  if (element_bytes >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, 8)};
   const auto whole_lines = [&](int64_t other) {
-    const int64_t line = kLine / element_bytes;
+    const int64_t line = line_elements(element_bytes);
     return std::max(kStreamedTileBytes / (other * element_bytes) / line, int64_t{1}) * line;
   };
   if (cols * element_bytes <= kStreamedRowBytes) {
@@ -313,8 +348,8 @@ TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t ele
 // All of each side's dims but its outermost are whole in a tile.
 void set_fused_tile(Plan& plan) {
   const Problem& p = plan.problem;
-  const TileShape wanted =
-      (plan.kernel == Kernel::kStaged ? kStagedShape : kFusedShape)[log2_floor(p.element_bytes)];
+  const TileShape wanted = plan.kernel == Kernel::kStaged ? staged_shape(p.element_bytes)
+                                                          : kFusedShape[width_row(p.element_bytes)];
   // In pieces of one size, of `whole` steps where they have so many.
   const auto cut = [&](int d, int64_t inner, int64_t most, int64_t whole) {
     const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
@@ -343,7 +378,7 @@ void set_tile(Plan& plan) {
   std::fill(plan.tile, plan.tile + p.rank, 1);
   if (element_count(p) == 0 || p.rank == 0) return;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
-  const int width = log2_floor(p.element_bytes);
+  const int width = width_row(p.element_bytes);
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent, cols = p.dims[col].extent;
   TileShape shape = {1, 1};
   if (plan.kernel == Kernel::kCopy) shape = {1, std::min(cols, (int64_t{64} << 10) / p.element_bytes)};
@@ -364,10 +399,10 @@ void set_tile(Plan& plan) {
   }
   if (plan.kernel == Kernel::kTile) {
     const bool streaming = plan.stores == Stores::kStreaming;
-    const TileShape* wanted = plan.in_blocks ? kBlocksShape
-                              : streaming    ? kStreamedShape
-                                             : direct_shape(p, row);
-    shape = (streaming ? streamed_shape : fit)(wanted[width], rows, cols, p.element_bytes);
+    const TileShape wanted = plan.in_blocks ? kBlocksShape[width]
+                             : streaming    ? kStreamedShape[width]
+                                            : direct_shape(p, row);
+    shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
   }
   if (plan.kernel == Kernel::kPieces) {
     const int first = p.rank - piece_dims(p);
@@ -377,7 +412,7 @@ void set_tile(Plan& plan) {
         static_cast<int32_t>(std::min(pieces.extent, ceil_div(kPiecesBytes, piece_bytes(p))));
     return;
   }
-  if (plan.kernel == Kernel::kStaged) shape = fit(kStagedShape[width], rows, cols, p.element_bytes);
+  if (plan.kernel == Kernel::kStaged) shape = fit(staged_shape(p.element_bytes), rows, cols, p.element_bytes);
   if (plan.kernel == Kernel::kStrided) shape = fit(kStridedShape[width], rows, cols, p.element_bytes);
   if (is_fused(plan)) {
     set_fused_tile(plan);
@@ -390,6 +425,27 @@ void set_tile(Plan& plan) {
     plan.tile[row] = static_cast<int32_t>(std::min<int64_t>(plan.tile[row], most));
   }
 }
+
+// Whether both sides have a dim that is contiguous, and not the same.
+bool has_tiles(const Problem& p) {
+  return p.rank > 1 && input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes;
+}
+
+// The problem with its runs for elements: tiles of them are read and written whole, where single runs went to
+// as many places. Of a copy, runs one by one or gathered, and as elements (Xeon with AVX-512 VBMI): 2000 x
+// 1500 x 3 -> 1,0,2 in 1 byte .15 -> .49, in 4 .42 -> .66, 500 x 400 x 3 in 1 byte .08 -> .42, 8 x 512 x 12 x
+// 20 -> 0,2,1,3 in 4 .46 -> .76, 4 x 128 x 12 x 64 in 2 .68 -> .89; of whole lines, 8 x 4096 x 16 x 64 in 2
+// .81 -> 1.00, 8 x 1024 x 32 x 128 in 4 .92 -> 1.05, 2000 x 2000 x 32 -> 1,0,2 in 4 .65 -> 1.01; but 64 x 197
+// x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
+Problem with_runs_as_elements(const Problem& p) {
+  Problem of_runs = p;
+  if (ends_in_common_run(p) && p.dims[p.rank - 1].extent * p.element_bytes <= kMostElementBytes)
+    of_runs.element_bytes *= of_runs.dims[--of_runs.rank].extent;
+  return of_runs;
+}
+
+// The problem that tiles are made of: where runs are contiguous on both sides they may be its elements.
+Problem problem_of_tiles(const Problem& p) { return has_tiles(p) ? p : with_runs_as_elements(p); }
 
 // Whether runs are shorter than lines, and follow one another in the output. Streamed one by one, and
 // gathered (Zen 5): 19 x 17 x 23 x 13 x 29 x 11 -> 0,2,1,4,3,5, 4 bytes .20 -> .31 of a copy, 4000 x 4000 x 3
@@ -405,7 +461,9 @@ bool pieces_adjoin(const Problem& p) {
   return p.dims[p.rank - 1 - piece_dims(p)].out_stride == piece_bytes(p);
 }
 
-Plan finish(const Problem& normalised, const CpuFacts& facts, Kernel kernel) {
+Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
+  const bool tiles = kernel == Kernel::kTile || kernel == Kernel::kStaged;
+  const Problem normalised = tiles ? problem_of_tiles(problem) : problem;
   Plan plan;
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
@@ -449,7 +507,7 @@ bool takes(Kernel kernel, const Problem& p) {
       return !empty && piece_dims(p) > 0;
     case Kernel::kTile:
     case Kernel::kStaged:
-      return !empty && input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes;
+      return !empty && has_tiles(problem_of_tiles(p));
     default:
       return false;
   }
@@ -469,13 +527,7 @@ bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
   return bytes <= facts.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
 }
 
-Kernel choose(const Problem& p, const CpuFacts& facts) {
-  for (Kernel kernel : {Kernel::kNone, Kernel::kCopy}) {
-    if (takes(kernel, p)) return kernel;
-  }
-  if (permutes_pieces(p, facts)) return Kernel::kPieces;
-  if (takes(Kernel::kRows, p)) return Kernel::kRows;
-  if (!takes(Kernel::kTile, p)) return Kernel::kStrided;
+Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
   // Staging costs some instructions a tile, which a matrix must be worth.
@@ -489,6 +541,15 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
   return stages_beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
+}
+
+Kernel choose(const Problem& p, const CpuFacts& facts) {
+  for (Kernel kernel : {Kernel::kNone, Kernel::kCopy}) {
+    if (takes(kernel, p)) return kernel;
+  }
+  if (permutes_pieces(p, facts)) return Kernel::kPieces;
+  if (!takes(Kernel::kTile, p)) return takes(Kernel::kRows, p) ? Kernel::kRows : Kernel::kStrided;
+  return choose_tile(problem_of_tiles(p), facts);
 }
 
 }  // namespace
@@ -587,9 +648,9 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
     case Kernel::kTile:
     case Kernel::kStaged:
       if (empty) break;
-      return "it needs one dim contiguous in the input and another, the last, contiguous in the output, but "
-             "got " +
-             to_string(p);
+      return "it needs one dim contiguous in the input and another, the last, contiguous in the output, of "
+             "elements or of runs of at most " +
+             std::to_string(kMostElementBytes) + " bytes, but got " + to_string(p);
     default:
       return std::string("the CPU has no kernel '") + name(kernel) + "'";
   }

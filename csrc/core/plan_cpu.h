@@ -40,6 +40,9 @@ int tile_row_dim(Kernel kernel, const Problem& normalised);
 // The dim that continues `row` in the input, which a fused tile's rows are numbered by too; -1 if none.
 int next_row_dim(const Problem& normalised, int row);
 
+// Runs of so many bytes at most are elements to tiles, where these would else be none.
+inline constexpr int64_t kMostElementBytes = 1024;
+
 // Most rows, and most columns, of a tile whose sides are several dims.
 inline constexpr int64_t kMostFused = 1024;
 

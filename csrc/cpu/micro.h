@@ -23,19 +23,19 @@ struct MicroKernels {
   // out[i][j] = in[j][i] for i < rows, j < cols: `rows` counts output rows, along which the input is
   // contiguous. Pitches are the bytes from one input row (one j) and one output row (one i) to the next. Any
   // extents, any pitches, any alignment; touches only the rows x cols elements. Indexed by log2 of the
-  // element's bytes.
-  using Transpose = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                             int64_t cols);
-  Transpose transpose[5];
+  // element's bytes, rounded up: an element has any number of bytes up to kMostElementBytes.
+  using Transpose = void (*)(int64_t element_bytes, const char* in, int64_t in_pitch, char* out,
+                             int64_t out_pitch, int64_t rows, int64_t cols);
+  Transpose transpose[11];
 
-  // The same in blocks of several vectors on each side, for elements of at most 4 bytes.
+  // The same in blocks of several vectors on each side, for elements of 1, 2 and 4 bytes.
   Transpose transpose_blocks[3];
 
   // The same of rows at places of their own: input row j is in_places[j] bytes from `in`, output row i
   // out_places[i] bytes from `out`.
-  using TransposePlaced = void (*)(const char* in, const int64_t* in_places, char* out,
+  using TransposePlaced = void (*)(int64_t element_bytes, const char* in, const int64_t* in_places, char* out,
                                    const int64_t* out_places, int64_t rows, int64_t cols);
-  TransposePlaced transpose_placed[5];
+  TransposePlaced transpose_placed[11];
 
   // Small permutations: fills a piece's index, once, and moves pieces; steps are the bytes from one to the
   // next.
@@ -44,11 +44,12 @@ struct MicroKernels {
                          int64_t pieces);
   int64_t piece_bytes[2];  // up to which it does so in registers: elements of one byte, and of more; or 0
 
-  // Both past the caches; null where line_vectors, the vectors that make a line, is 0. The caller fences, and
-  // sees to it that only whole lines are written: `out`, its pitch and `cols` are whole lines, or, where cols
-  // are narrow (core/narrow.h) and rows adjoin, `out` and `rows` are.
+  // Both past the caches, for elements of whole lines, and of 1, 2, 4, 8 and 16 bytes; these null where
+  // line_vectors, the vectors that make a line, is 0. The caller fences, and sees to it that only whole lines
+  // are written: `out`, its pitch and `cols` are whole lines, or, where cols are narrow (core/narrow.h) and
+  // rows adjoin, `out` and `rows` are.
   int line_vectors;
-  Transpose stream_transpose[5];
+  Transpose stream_transpose[11];
   Transpose stream_blocks[3];
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is

@@ -4,10 +4,12 @@
 #ifdef __AVX2__
 #include <immintrin.h>
 
+#include "cpu/micro_x86.h"
+
 namespace tx::cpu {
 namespace {
 
-struct Avx2 {
+struct Avx2 : X86Lane {
   using Vec = __m256i;
   static constexpr int kLanes = 2;
   static constexpr bool kLoadsParts = false;
@@ -15,7 +17,6 @@ struct Avx2 {
   template <int e>
   static constexpr bool kPermutes = false;
 
-  TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p)); }
   TX_INLINE void store(char* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<Vec*>(p), v); }
   template <class At>
@@ -24,8 +25,8 @@ struct Avx2 {
   }
   template <class At>
   TX_INLINE void store_lanes(At at, Vec v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(0)), _mm256_castsi256_si128(v));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(1)), _mm256_extracti128_si256(v, 1));
+    store_lane(at(0), _mm256_castsi256_si128(v));
+    store_lane(at(1), _mm256_extracti128_si256(v, 1));
   }
   TX_INLINE void stream_half_line(char* p, Vec v) { _mm256_stream_si256(reinterpret_cast<Vec*>(p), v); }
   template <class At>

@@ -16,10 +16,12 @@
 #pragma GCC diagnostic pop
 #endif
 
+#include "cpu/micro_x86.h"
+
 namespace tx::cpu {
 namespace {
 
-struct Avx512 {
+struct Avx512 : X86Lane {
   using Vec = __m512i;
   static constexpr int kLanes = 4;
   static constexpr bool kLoadsParts = true;
@@ -32,7 +34,6 @@ struct Avx512 {
   static constexpr bool kPermutes = e >= 2;
 #endif
 
-  TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE Vec load(const char* p) { return _mm512_loadu_si512(p); }
   TX_INLINE void store(char* p, Vec v) { _mm512_storeu_si512(p, v); }
   TX_INLINE __mmask64 first(int64_t bytes) { return bytes < 64 ? (uint64_t{1} << bytes) - 1 : ~uint64_t{0}; }
@@ -48,10 +49,10 @@ struct Avx512 {
   }
   template <class At>
   TX_INLINE void store_lanes(At at, Vec v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(0)), _mm512_castsi512_si128(v));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(1)), _mm512_extracti32x4_epi32(v, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(2)), _mm512_extracti32x4_epi32(v, 2));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at(3)), _mm512_extracti32x4_epi32(v, 3));
+    store_lane(at(0), _mm512_castsi512_si128(v));
+    store_lane(at(1), _mm512_extracti32x4_epi32(v, 1));
+    store_lane(at(2), _mm512_extracti32x4_epi32(v, 2));
+    store_lane(at(3), _mm512_extracti32x4_epi32(v, 3));
   }
   template <class At>
   TX_INLINE void stream_lanes(At at, Vec v) {
@@ -94,6 +95,9 @@ struct Avx512 {
     if constexpr (e == 4) return _mm512_permutex2var_epi32(a, index, b);
     if constexpr (e >= 8) return _mm512_permutex2var_epi64(a, index, b);
   }
+#ifdef __AVX512VBMI__
+  TX_INLINE Vec permute_bytes(Vec v, Vec index) { return _mm512_permutexvar_epi8(index, v); }
+#endif
   TX_INLINE Vec either(Vec a, Vec b) { return _mm512_or_si512(a, b); }
 
   static void stream(char* out, const char* in, int64_t lines) {

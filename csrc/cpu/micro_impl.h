@@ -50,6 +50,21 @@ struct Unsigned<8> {
   using Type = uint64_t;
 };
 
+// Two words of 8 bytes that may overlap: the ends of what is less than a lane and at least a half.
+template <class Byte>
+struct Ends {
+  Byte *first, *last;
+};
+
+// Where an element lies that has more than half of e bytes, and less than e.
+template <int e, class Byte>
+struct Odd {
+  Byte* first;
+  int64_t bytes;
+  // `n` is counted as if it had e bytes.
+  TX_MEMBER Odd operator+(int64_t n) const { return {first + n / e * bytes, bytes}; }
+};
+
 // Where a matrix's rows lie: `pitch` bytes apart, or wherever a table says.
 template <class Byte>
 struct Pitched {
@@ -65,6 +80,24 @@ struct Placed {
   TX_MEMBER Byte* operator()(int64_t row) const { return first + places[row]; }
   TX_MEMBER Placed from(int64_t row, int64_t bytes) const { return {first + bytes, places + row}; }
 };
+// Rows of odd elements, to be used as if these had e bytes.
+template <int e, class Rows>
+struct OddRows {
+  Rows rows;
+  int64_t bytes;
+  TX_MEMBER auto operator()(int64_t row) const { return odd(rows(row)); }
+  TX_MEMBER OddRows from(int64_t row, int64_t n) const { return {rows.from(row, n / e * bytes), bytes}; }
+
+ private:
+  template <class Byte>
+  TX_MEMBER Odd<e, Byte> odd(Byte* at) const {
+    return {at, bytes};
+  }
+};
+template <class Rows>
+inline constexpr bool kOddRows = false;
+template <int e, class Rows>
+inline constexpr bool kOddRows<OddRows<e, Rows>> = true;
 
 // One lane, in the compiler's own vector extension: punpck on x86, zip on ARM, and whatever else a target
 // has.
@@ -82,6 +115,17 @@ struct Lane {
     return v;
   }
   TX_INLINE void store(char* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+  typedef uint64_t Words __attribute__((vector_size(16)));
+  TX_INLINE Vec load(Ends<const char> from) {
+    Words v;
+    std::memcpy(&v, from.first, 8);
+    std::memcpy(reinterpret_cast<char*>(&v) + 8, from.last, 8);
+    return (Vec)v;
+  }
+  TX_INLINE void store(Ends<char> to, Vec v) {
+    std::memcpy(to.first, &v, 8);
+    std::memcpy(to.last, reinterpret_cast<const char*>(&v) + 8, 8);
+  }
   template <class At>
   TX_INLINE Vec load_lanes(At at) {  // lane l from at(l)
     return load(at(0));
@@ -125,14 +169,93 @@ struct Lane {
   }
 };
 
+// Vectors of odd elements: spread out to e bytes each when they are read, closed up when they are written.
+template <class I, int e>
+struct Spread : I {
+  using Vec = typename I::Vec;
+  static constexpr int kElements = sizeof(Vec) / e, kLaneElements = 16 / e;
+  // Whole vectors at once, and not lane by lane.
+  static constexpr bool kWhole = I::kLoadsParts && I::template kPermutes<1>;
+
+  // By an element's bytes: where each byte of a vector, or a lane, comes from.
+  template <int size>
+  struct Index {
+    alignas(size) uint8_t spread[e][size];
+    alignas(size) uint8_t close[e][size];
+  };
+  static constexpr int spread_from(int b, int bytes) { return b % e < bytes ? b / e * bytes + b % e : 0; }
+  static constexpr int close_from(int b, int bytes) { return b / bytes * e + b % bytes; }
+  static constexpr auto whole_index() {
+    Index<sizeof(Vec)> index{};
+    for (int bytes = e / 2 + 1; bytes < e; ++bytes) {
+      for (int b = 0; b < static_cast<int>(sizeof(Vec)); ++b) {
+        index.spread[bytes][b] = static_cast<uint8_t>(spread_from(b, bytes));
+        index.close[bytes][b] = static_cast<uint8_t>(b < kElements * bytes ? close_from(b, bytes) : 0);
+      }
+    }
+    return index;
+  }
+  // A lane's bytes in memory are its Ends.
+  static constexpr auto lane_index() {
+    Index<16> index{};
+    for (int bytes = e / 2 + 1; bytes < e; ++bytes) {
+      const int gap = 16 - kLaneElements * bytes;
+      for (int b = 0; b < 16; ++b) {
+        const int from = spread_from(b, bytes);
+        index.spread[bytes][b] = static_cast<uint8_t>(from < 8 ? from : from + gap);
+        index.close[bytes][b] = static_cast<uint8_t>(close_from(b < 8 ? b : b - gap, bytes));
+      }
+    }
+    return index;
+  }
+  static constexpr Index<sizeof(Vec)> kWholeIndex = whole_index();
+  static constexpr Index<16> kLaneIndex = lane_index();
+
+  template <class Byte>
+  TX_INLINE Ends<Byte> ends(Odd<e, Byte> at) {
+    return {at.first, at.first + kLaneElements * at.bytes - 8};
+  }
+  TX_INLINE Vec index(const uint8_t* bytes) { return I::load(reinterpret_cast<const char*>(bytes)); }
+
+  template <class At>
+  TX_INLINE Vec load_lanes(At at) {
+    return I::shuffle(I::load_lanes([&](int l) { return ends(at(l)); }), kLaneIndex.spread[at(0).bytes]);
+  }
+  template <class At>
+  TX_INLINE void store_lanes(At at, Vec v) {
+    I::store_lanes([&](int l) { return ends(at(l)); }, I::shuffle(v, kLaneIndex.close[at(0).bytes]));
+  }
+  TX_INLINE Vec load(Odd<e, const char> from) {
+    if constexpr (kWhole) {
+      const Vec v = I::load_part(from.first, kElements * from.bytes);
+      return I::permute_bytes(v, index(kWholeIndex.spread[from.bytes]));
+    } else {
+      return load_lanes([&](int l) { return from + 16 * l; });
+    }
+  }
+  TX_INLINE void store(Odd<e, char> to, Vec v) {
+    if constexpr (kWhole) {
+      I::store_part(to.first, kElements * to.bytes, I::permute_bytes(v, index(kWholeIndex.close[to.bytes])));
+    } else {
+      store_lanes([&](int l) { return to + 16 * l; }, v);
+    }
+  }
+};
+
+template <class I>
+inline constexpr bool kSpreads = false;
+template <class I, int e>
+inline constexpr bool kSpreads<Spread<I, e>> = true;
+
 template <class I, int e, bool streaming = false>
 struct Tile {
   using Vec = typename I::Vec;
   static constexpr int kLane = 16 / e;             // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
   static constexpr int kBytes = e;
-  // Tiles read together, a strip; 4 bytes are faster in registers where their stores leave the caches alone.
-  static constexpr int kTiles = e <= (streaming ? 2 : 4) ? 256 / sizeof(Vec) : 1;
+  // Tiles read together, a strip; 4 bytes are faster in registers where their stores leave the caches alone,
+  // and 3 where they are spread (4000 x 4000 x 3 -> 1,0,2 .38 -> .47 of a copy).
+  static constexpr int kTiles = e <= (streaming || kSpreads<I> ? 2 : 4) ? 256 / sizeof(Vec) : 1;
   // A tile that no strip takes (300 x 333 in 4 bytes .33 -> .38 of a copy, 17 x 31 .40 -> .55).
   static constexpr bool kInRegisters = e >= 4 || I::kLanes == 1;
   static constexpr int kAhead = 4;
@@ -143,7 +266,8 @@ struct Tile {
   static constexpr int kDown = (streaming || e == 4 ? 256 : 128) / sizeof(Vec);
   static constexpr int kAcross = (streaming ? 128 : 256) / sizeof(Vec);
 
-  TX_INLINE void store(char* out, Vec v) {
+  template <class To>
+  TX_INLINE void store(To out, Vec v) {
     if constexpr (streaming) {
       I::stream_line(out, v);
     } else {
@@ -283,15 +407,26 @@ void transpose_by_lane(In in, Out out, int64_t row0, int64_t rows, int64_t col0,
   }
 }
 
+template <int e>
+TX_INLINE void move_element(char* to, const char* from) {
+  std::memcpy(to, from, e);
+}
+template <int e>
+TX_INLINE void move_element(Odd<e, char> to, Odd<e, const char> from) {
+  const int64_t last = to.bytes - e / 2;
+  std::memcpy(to.first, from.first, e / 2);
+  std::memcpy(to.first + last, from.first + last, e / 2);
+}
+
 template <int e, class In, class Out>
 void transpose_by_element(In in, Out out, int64_t rows, int64_t cols) {
   if (rows < cols) {
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j) std::memcpy(out(i) + j * e, in(j) + i * e, e);
+      for (int64_t j = 0; j < cols; ++j) move_element<e>(out(i) + j * e, in(j) + i * e);
     }
   } else {
     for (int64_t j = 0; j < cols; ++j) {
-      for (int64_t i = 0; i < rows; ++i) std::memcpy(out(i) + j * e, in(j) + i * e, e);
+      for (int64_t i = 0; i < rows; ++i) move_element<e>(out(i) + j * e, in(j) + i * e);
     }
   }
 }
@@ -777,6 +912,7 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
   constexpr int kLane = Tile<Lane, e>::kSide;
   constexpr bool pitched = std::is_same_v<In, Pitched<const char>>;
+  constexpr bool odd = kOddRows<In>;
   if constexpr (pitched && I::kShuffles && e >= 8) {
     if (transpose_narrow<I, e, streaming, 3>(in.first, in.pitch, out.first, out.pitch, rows, cols)) return;
   }
@@ -786,7 +922,7 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
                                                                  rows, cols))
         return;
     }
-    if constexpr (e < 8) {
+    if constexpr (e < 8 && !odd) {
       using Two = Halves<e>;
       if (Two::take(rows) && cols >= kLane) return Two::split(in, out, rows, cols);
       if (Two::take(cols) && rows >= kLane) return Two::merge(in, out, rows, cols);
@@ -821,38 +957,79 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
       }
     });
   }
-  transpose_by_lane<e>(in, out, wide_rows, rows, wide_cols, cols);
+  if constexpr (odd) {
+    transpose_by_element<e>(in.from(wide_cols, wide_rows * e), out.from(wide_rows, wide_cols * e),
+                            rows - wide_rows, cols - wide_cols);
+  } else {
+    transpose_by_lane<e>(in, out, wide_rows, rows, wide_cols, cols);
+  }
+}
+
+// Odd elements, in registers where a lane has room for several, or whole vectors can be spread (12 bytes,
+// AVX2 with lanes of one: .26 of a copy, by element .35).
+template <class I, int e, class In, class Out>
+TX_INLINE void transpose_odd(int64_t bytes, In in, Out out, int64_t rows, int64_t cols) {
+  const OddRows<e, In> from{in, bytes};
+  const OddRows<e, Out> to{out, bytes};
+  if constexpr (I::kShuffles && (e <= 8 || (e == 16 && Spread<I, e>::kWhole))) {
+    transpose_matrix<Spread<I, e>, e, false, false>(from, to, rows, cols);
+  } else {
+    transpose_by_element<e>(from, to, rows, cols);
+  }
 }
 
 template <class I, int e, bool streaming = false, bool in_blocks = false>
-void transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows, int64_t cols) {
-  transpose_matrix<I, e, streaming, in_blocks>(Pitched<const char>{in, in_pitch},
-                                               Pitched<char>{out, out_pitch}, rows, cols);
+void transpose(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+               int64_t cols) {
+  const Pitched<const char> from{in, in_pitch};
+  const Pitched<char> to{out, out_pitch};
+  if constexpr (e > 2 && !streaming && !in_blocks) {
+    if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
+  }
+  if constexpr (e <= 16) transpose_matrix<I, e, streaming, in_blocks>(from, to, rows, cols);
 }
 
-template <class I, int e, bool streaming = false>
-void transpose_placed(const char* in, const int64_t* in_places, char* out, const int64_t* out_places,
-                      int64_t rows, int64_t cols) {
-  transpose_matrix<I, e, streaming, false>(Placed<const char>{in, in_places}, Placed<char>{out, out_places},
-                                           rows, cols);
+template <class I, int e>
+void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, char* out,
+                      const int64_t* out_places, int64_t rows, int64_t cols) {
+  const Placed<const char> from{in, in_places};
+  const Placed<char> to{out, out_places};
+  if constexpr (e > 2) {
+    if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
+  }
+  if constexpr (e <= 16) transpose_matrix<I, e, false, false>(from, to, rows, cols);
+}
+
+// Elements of whole lines, past the caches.
+template <class I>
+void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                  int64_t cols) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j)
+      I::stream(out + i * out_pitch + j * bytes, in + j * in_pitch + i * bytes, bytes / kLine);
+  }
 }
 
 // The streaming kernels are made of Line's vectors, where those are whole lines: I's own, or several as one.
 template <class I, class Line = I>
 constexpr MicroKernels micro_kernels(const char* name) {
-  MicroKernels k{name,
-                 {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>},
-                 {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>},
-                 {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>,
-                  transpose_placed<I, 8>, transpose_placed<I, 16>},
-                 Pieces<I>::index,
-                 Pieces<I>::run,
-                 {Pieces<I>::most(true), Pieces<I>::most(false)},
-                 0,
-                 {},
-                 {},
-                 I::stream,
-                 I::fence};
+  MicroKernels k{
+      name,
+      {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>, transpose<I, 32>,
+       transpose<I, 64>, transpose<I, 128>, transpose<I, 256>, transpose<I, 512>, transpose<I, 1024>},
+      {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>},
+      {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>, transpose_placed<I, 8>,
+       transpose_placed<I, 16>, transpose_placed<I, 32>, transpose_placed<I, 64>, transpose_placed<I, 128>,
+       transpose_placed<I, 256>, transpose_placed<I, 512>, transpose_placed<I, 1024>},
+      Pieces<I>::index,
+      Pieces<I>::run,
+      {Pieces<I>::most(true), Pieces<I>::most(false)},
+      0,
+      {},
+      {},
+      I::stream,
+      I::fence};
+  for (int width = 6; width <= 10; ++width) k.stream_transpose[width] = stream_lines<I>;
   if constexpr (sizeof(typename Line::Vec) == kLine) {
     k.line_vectors = kLine / sizeof(typename I::Vec);
     k.stream_transpose[0] = transpose<Line, 1, true>;

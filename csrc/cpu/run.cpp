@@ -49,7 +49,7 @@ void with_element(int64_t bytes, F&& f) {
 
 template <class Function>
 Function of_width(const Function* kernels, const Problem& p) {
-  return kernels[std::countr_zero(static_cast<uint64_t>(p.element_bytes))];
+  return kernels[std::bit_width(static_cast<uint64_t>(p.element_bytes - 1))];
 }
 
 void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
@@ -63,8 +63,8 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row],
-                at.extent[col]);
+      transpose(p.element_bytes, in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride,
+                at.extent[row], at.extent[col]);
     }
     if (streaming) micro.fence();
   });
@@ -116,7 +116,8 @@ void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor par
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const Shape shape(plan, places, at);
-      transpose(in + at.in, places.in, out + at.out, places.out, shape.rows, shape.cols);
+      transpose(plan.problem.element_bytes, in + at.in, places.in, out + at.out, places.out, shape.rows,
+                shape.cols);
     }
   });
 }
@@ -214,9 +215,10 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
         if (rows_end) staged.begin(out + at.out, staged_rows);
       }
       if (is_fused(plan)) {
-        transpose_placed(in + at.in, places.in, staged.next(), staged_places, rows, cols);
+        transpose_placed(p.element_bytes, in + at.in, places.in, staged.next(), staged_places, rows, cols);
       } else {
-        transpose(in + at.in, in_pitch, staged.next(), adjoin ? cols * p.element_bytes : pitch, rows, cols);
+        transpose(p.element_bytes, in + at.in, in_pitch, staged.next(),
+                  adjoin ? cols * p.element_bytes : pitch, rows, cols);
       }
       staged.add((adjoin ? rows : 1) * cols * p.element_bytes);
     }
@@ -268,13 +270,36 @@ void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor paralle
   });
 }
 
+// Runs so long that what is asked for ahead is mostly their own. (In those of 64 x 197 x 12 x 72 -> 0,2,1,3,
+// 4 bytes, .86 -> .50 of a copy.)
+constexpr int64_t kLongRun = 2048;
+
+// Streams lines of a long run, and asks for those that follow them, whether or not they exist: more of them
+// at a time than the machine's own prefetchers do (Xeon with AVX-512 VBMI, 2 threads: 400 MB at 38 -> 48
+// GB/s, less than 64 MB the same).
+void stream_long_run(const MicroKernels& micro, char* out, const char* in, int64_t lines) {
+  constexpr int64_t kAhead = kLongRun, kStep = 16;
+  for (int64_t line = 0; line < lines; line += kStep) {
+    const int64_t count = std::min(lines - line, kStep);
+    const char* const from = in + line * kLine;
+    const intptr_t later = reinterpret_cast<intptr_t>(from) + kAhead;
+    for (int64_t k = 0; k < count; ++k)
+      __builtin_prefetch(reinterpret_cast<const char*>(later + k * kLine), 0, 2);
+    micro.stream(out + line * kLine, from, count);
+  }
+}
+
 // Copies a run past the caches but for its ends.
 void stream_run(const MicroKernels& micro, char* out, const char* in, int64_t bytes) {
   const int64_t head = std::min((kLine - reinterpret_cast<intptr_t>(out) % kLine) % kLine, bytes);
   const int64_t lines = (bytes - head) / kLine;
   const int64_t body = head + lines * kLine;
   std::memcpy(out, in, static_cast<size_t>(head));
-  micro.stream(out + head, in + head, lines);
+  if (bytes >= kLongRun) {
+    stream_long_run(micro, out + head, in + head, lines);
+  } else {
+    micro.stream(out + head, in + head, lines);
+  }
   std::memcpy(out + body, in + body, static_cast<size_t>(bytes - body));
 }
 
