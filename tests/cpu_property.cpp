@@ -244,12 +244,15 @@ void one_by_one(int64_t begin, int64_t end, int64_t grain, tx::cpu::RangeBody bo
   }
 }
 
-// Outputs of which no line may be written by two threads: those whose rows all start on lines, and contiguous
-// ones that have rows enough between the threads' shares for one to start on a line.
+// Outputs of which no line may be written by two threads: those whose rows, and tiles, all start on lines,
+// and contiguous ones that have rows enough between the threads' shares for one to start on a line.
 bool lines_can_be_kept_apart(const Plan& plan) {
   const Problem& p = plan.problem;
   if (p.rank == 0 || p.out_address % kLine != 0) return false;
-  bool rows_on_lines = true, contiguous = true;
+  const int64_t last = plan.tile[p.rank - 1];
+  bool rows_on_lines =
+      p.element_bytes <= 16 || last == p.dims[p.rank - 1].extent || last * p.element_bytes % kLine == 0;
+  bool contiguous = true;
   int64_t stride = p.element_bytes;
   for (int d = p.rank - 1; d >= 0; --d) {
     rows_on_lines = rows_on_lines && (d + 1 == p.rank || p.dims[d].out_stride % kLine == 0);

@@ -316,7 +316,12 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
-  return shapes[std::bit_width(static_cast<uint64_t>(element_bytes - 1)) - 2];
+  const TileShape shape = shapes[std::bit_width(static_cast<uint64_t>(element_bytes - 1)) - 2];
+  // Threads are to share no line: columns are whole lines, unless these are so long that tiles would not fit
+  // in L1.
+  constexpr int64_t kLongRowBytes = 2048;
+  const int64_t whole = round_up(shape.cols, line_elements(element_bytes));
+  return {shape.rows, whole * element_bytes <= kLongRowBytes ? whole : shape.cols};
 }
 
 TileShape direct_shape(const Problem& p, int row) {
@@ -420,8 +425,10 @@ void set_tile(Plan& plan) {
     plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(shape.cols, INT32_MAX));
     if (row >= 0) plan.tile[row] = static_cast<int32_t>(shape.rows);
   }
-  if (plan.kernel == Kernel::kStaged && !is_fused(plan) && !tile_rows_adjoin(plan)) {
-    const int64_t most = kStagingBytes / staged_pitch(staged_row_bytes(plan));
+  if (plan.kernel == Kernel::kStaged && !is_fused(plan)) {
+    const int64_t row_bytes = tile_cols(plan) * p.element_bytes;
+    const int64_t most =
+        kStagingBytes / (tile_rows_adjoin(plan) ? row_bytes : staged_pitch(staged_row_bytes(plan)));
     plan.tile[row] = static_cast<int32_t>(std::min<int64_t>(plan.tile[row], most));
   }
 }

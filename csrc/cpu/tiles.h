@@ -115,8 +115,8 @@ inline int64_t even_cut(const Plan& plan, int64_t tiles, int64_t share, int64_t 
 }
 
 // Calls work(first, last) for each thread's share of the tiles. Shares are cut where no output line is in two
-// of them, if there is such a place within half a share: there is but for outputs of few rows that do not
-// start on lines.
+// of them, if there is such a place within half a share: there is but for outputs of few rows, or few tiles
+// of elements that are long runs, that do not start on lines.
 template <class F>
 void share_tiles(const Plan& plan, const char* out, ParallelFor parallel_for, const F& work) {
   const int64_t tiles = tile_count(plan);
