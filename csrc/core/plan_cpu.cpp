@@ -438,21 +438,25 @@ bool has_tiles(const Problem& p) {
   return p.rank > 1 && input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes;
 }
 
-// The problem with its runs for elements: tiles of them are read and written whole, where single runs went to
+// Makes runs the elements of a problem: tiles of them are read and written whole, where single runs went to
 // as many places. Of a copy, runs one by one or gathered, and as elements (Xeon with AVX-512 VBMI): 2000 x
 // 1500 x 3 -> 1,0,2 in 1 byte .15 -> .49, in 4 .42 -> .66, 500 x 400 x 3 in 1 byte .08 -> .42, 8 x 512 x 12 x
 // 20 -> 0,2,1,3 in 4 .46 -> .76, 4 x 128 x 12 x 64 in 2 .68 -> .89; of whole lines, 8 x 4096 x 16 x 64 in 2
 // .81 -> 1.00, 8 x 1024 x 32 x 128 in 4 .92 -> 1.05, 2000 x 2000 x 32 -> 1,0,2 in 4 .65 -> 1.01; but 64 x 197
 // x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
-Problem with_runs_as_elements(const Problem& p) {
-  Problem of_runs = p;
-  if (ends_in_common_run(p) && p.dims[p.rank - 1].extent * p.element_bytes <= kMostElementBytes)
-    of_runs.element_bytes *= of_runs.dims[--of_runs.rank].extent;
-  return of_runs;
+void make_runs_elements(Problem& p) {
+  const int64_t bytes = p.rank > 0 ? p.dims[p.rank - 1].extent * p.element_bytes : 0;
+  if (!ends_in_common_run(p) || bytes > kMostElementBytes) return;
+  p.element_bytes = bytes;
+  --p.rank;
 }
 
-// The problem that tiles are made of: where runs are contiguous on both sides they may be its elements.
-Problem problem_of_tiles(const Problem& p) { return has_tiles(p) ? p : with_runs_as_elements(p); }
+bool runs_make_tiles(const Problem& p) {
+  if (!ends_in_common_run(p)) return false;
+  Problem of_runs = p;
+  make_runs_elements(of_runs);
+  return has_tiles(of_runs);
+}
 
 // Whether runs are shorter than lines, and follow one another in the output. Streamed one by one, and
 // gathered (Zen 5): 19 x 17 x 23 x 13 x 29 x 11 -> 0,2,1,4,3,5, 4 bytes .20 -> .31 of a copy, 4000 x 4000 x 3
@@ -469,12 +473,13 @@ bool pieces_adjoin(const Problem& p) {
 }
 
 Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
-  const bool tiles = kernel == Kernel::kTile || kernel == Kernel::kStaged;
-  const Problem normalised = tiles ? problem_of_tiles(problem) : problem;
   Plan plan;
+  plan.problem = problem;
+  const Problem& normalised = plan.problem;
+  if ((kernel == Kernel::kTile || kernel == Kernel::kStaged) && !has_tiles(problem))
+    make_runs_elements(plan.problem);
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
-  plan.problem = normalised;
   plan.isa = facts.isa;
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
   bool stream = false;
@@ -514,7 +519,7 @@ bool takes(Kernel kernel, const Problem& p) {
       return !empty && piece_dims(p) > 0;
     case Kernel::kTile:
     case Kernel::kStaged:
-      return !empty && has_tiles(problem_of_tiles(p));
+      return !empty && (has_tiles(p) || runs_make_tiles(p));
     default:
       return false;
   }
@@ -555,8 +560,11 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
     if (takes(kernel, p)) return kernel;
   }
   if (permutes_pieces(p, facts)) return Kernel::kPieces;
-  if (!takes(Kernel::kTile, p)) return takes(Kernel::kRows, p) ? Kernel::kRows : Kernel::kStrided;
-  return choose_tile(problem_of_tiles(p), facts);
+  if (has_tiles(p)) return choose_tile(p, facts);
+  if (!takes(Kernel::kRows, p)) return Kernel::kStrided;
+  Problem of_runs = p;
+  make_runs_elements(of_runs);
+  return has_tiles(of_runs) ? choose_tile(of_runs, facts) : Kernel::kRows;
 }
 
 }  // namespace
