@@ -45,7 +45,7 @@ enum class Kernel : uint8_t {
 struct Plan {
   Backend backend = Backend::kCpu;
   Kernel kernel = Kernel::kNone;
-  Problem problem;         // normalised; CPU, tile and staged: elements may be runs, of up to 64 bytes
+  Problem problem;         // normalised; CPU, tile and staged: elements may be runs
   int32_t tile[kMaxDims];  // extent of one tile along each dim; entries at and past rank unspecified
   StagedLayout layout;     // of the staged kernel's tile
   int variant = 0;         // CUDA: row of the kernel's table in tuning_cuda.h

@@ -156,7 +156,8 @@ constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has
 // less than kFusedSideBytes or that many elements, which the staging memory holds.
 constexpr TileShape kFusedShape[] = {{256, 256}, {128, 128}, {64, 128}, {32, 64}, {32, 32}};
-// Of elements that are runs, of 3, and of up to 8, 16, 32, ... 1024 bytes.
+// Of elements that are runs, of 3, and of up to 8, 16, 32, ... 1024 bytes (Xeon with AVX-512 VBMI, 28
+// problems of up to 64 bytes: .52 of a copy with the tables above, .55 with these).
 constexpr TileShape kRunsShape[] = {{64, 128}, {16, 128}, {16, 128}, {8, 64}, {8, 64},
                                     {8, 16},   {8, 16},   {4, 8},    {4, 8}};
 constexpr TileShape kStagedRunsShape[] = {{64, 128}, {64, 64}, {32, 64}, {32, 16}, {32, 16},
@@ -337,6 +338,7 @@ TileShape staged_shape(int64_t element_bytes) {
 }
 
 TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t element_bytes) {
+  // Whole lines: 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
   if (element_bytes >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, 8)};
   const auto whole_lines = [&](int64_t other) {
     const int64_t line = line_elements(element_bytes);
