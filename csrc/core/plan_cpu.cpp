@@ -70,13 +70,11 @@ struct TileShape {
 // lie so in the output.
 bool splits(const Problem& p, int row) {
   const int64_t rows = p.dims[row].extent;
-  return is_plain(p.element_bytes) && is_narrow(rows, p.element_bytes) &&
-         p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
+  return is_narrow(rows, p.element_bytes) && p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
 }
 bool merges(const Problem& p, int row) {
   const int64_t cols = p.dims[p.rank - 1].extent;
-  return is_plain(p.element_bytes) && is_narrow(cols, p.element_bytes) &&
-         p.dims[row].out_stride == cols * p.element_bytes;
+  return is_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
 }
 
 // Whether a core moves a line at once, as far as can be told: not where vectors are smaller, nor where those
