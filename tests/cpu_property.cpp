@@ -327,6 +327,14 @@ class Checker {
             plan.kernel == Kernel::kCopy || plan.kernel == Kernel::kRows || plan.kernel == Kernel::kStaged;
         const int64_t e = plan.problem.element_bytes;
         if (plan.kernel == Kernel::kTile && e <= 4 && e != 3) plan.in_blocks = random.chance(50);
+        if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
+            random.chance(50)) {
+          plan.carries = true;
+          plan.in_blocks = false;
+          plan.stores = Stores::kStreaming;
+          int32_t& rows = plan.tile[tx::tile_row_dim(plan.kernel, plan.problem)];
+          rows = std::min<int32_t>(rows, tx::kCarriedRows);
+        }
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
       }
       const bool in_turn = random.chance(40);

@@ -589,16 +589,25 @@ def test_rows_of_unaligned_tiles(shape: tuple[int, ...], size: int, tile: list[i
 
 
 def kernel_and_stores(plan: _C.Plan) -> str:
+    if plan.carries:
+        assert plan.kernel == "tile" and plan.stores == "streaming" and not plan.in_blocks, plan
+        return "carry"
     return "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
 
 
-# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores.
+# The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores, "carry"
+# the same where rows are no whole lines.
 @pytest.mark.parametrize(
     ("shape", "dims", "kernels"),
     [
         ((8192, 8192), (1, 0), "staged stream stream stream stream"),
         ((2048, 2048), (1, 0), "tile stream stream stream stream"),  # rows that conflict: from half of the cache on
-        ((8191, 8193), (1, 0), "staged staged staged staged staged"),
+        ((8191, 8193), (1, 0), "staged carry carry carry carry"),
+        ((1401, 1403), (1, 0), "tile tile tile carry carry"),  # from three quarters of the cache on
+        ((37, 301, 403), (0, 2, 1), "tile tile carry carry carry"),
+        ((601, 50_001), (1, 0), "staged staged carry carry carry"),  # rows of 601 elements
+        ((251, 120_001), (1, 0), "staged staged staged carry carry"),
+        ((1_500_001, 23), (1, 0), "staged staged staged carry carry"),  # few rows
         ((512, 512), (1, 0), "tile tile tile staged tile"),
         ((4096, 64, 64), (0, 2, 1), "stream stream stream stream stream"),
         ((16, 1_000_000), (1, 0), "tile staged stream stream stream"),
@@ -690,6 +699,20 @@ def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: 
         problem = of_case(shape, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2), size)
         plan = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=2)
         assert kernel_and_stores(plan) == kernel, (size, plan)
+
+
+def test_which_rows_are_carried() -> None:
+    """Elements do not lie across the words that vectors are put together of; bands of rows are of one size."""
+
+    def plan(shape: tuple[int, int], size: int, out_address: int, line_vectors: int = 1) -> _C.Plan:
+        problem = of_case(shape, (1, 0), size)
+        moved = _C.Problem(size, problem.extents, problem.in_strides, problem.out_strides, 64, out_address)
+        return _C.plan_cpu(moved, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=line_vectors)
+
+    assert [plan((3001, 3003), 8, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
+    assert [plan((3001, 3003), 16, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
+    assert [plan((3001, 3003), 4, 64, vectors).carries for vectors in (0, 1, 2)] == [False, True, False]
+    assert plan((20_001, 300), 4, 64).tile == [160, 128]  # not 256 and 44
 
 
 def test_long_runs_fit_a_tile() -> None:

@@ -25,7 +25,8 @@ bool operator==(const Plan& a, const Plan& b) {
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.word_step == b.word_step && a.threads == b.threads &&
-         a.stores == b.stores && a.in_blocks == b.in_blocks && std::strcmp(a.isa, b.isa) == 0;
+         a.stores == b.stores && a.in_blocks == b.in_blocks && a.carries == b.carries &&
+         std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -91,6 +92,7 @@ std::string to_string(const Plan& plan) {
     for (; count > 0; --count) s << in_tile[count - 1] << (count > 1 ? ", " : "");
     s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
     if (plan.in_blocks) s << ", in_blocks=True";
+    if (plan.carries) s << ", carries=True";
     s << ", isa=" << plan.isa;
   }
   s << ")";

@@ -63,6 +63,7 @@ struct Plan {
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets
+  bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
   const char* isa = "";    // CPU: instruction set of the micro-kernels
 };
 

@@ -300,6 +300,33 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   return bits % kLine == 0;
 }
 
+// Whether tiles are streamed to rows at any pitch, which takes vectors of whole lines: each line is then
+// written from registers, where staging moves it through the core's caches twice. By log2 of the element's
+// bytes, from so many eighths of the cache on, and with output rows so long. Of a copy, staged and so (Zen 5,
+// 2 threads): 8191 x 8193 in 4 bytes .71 -> .81, in 8 .75 -> .78, in 16 .72 -> .84, 2047 x 2049 in 4 .61 ->
+// .84, 2047 x 2049 in 16 .65 -> .93, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78, 3001 x 3003 in 2 .71 -> .90;
+// but 8191 x 8193 in 2 .70 -> .67, in 1 .60 -> .43. Shorter: 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
+// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32.
+bool carries_rows(const Problem& p, const CpuFacts& facts) {
+  constexpr int kEighths[] = {0, 4, 6, 6, 6};
+  constexpr int64_t kRowBytes[] = {0, 1536, 1024, 1024, 1024}, kRowsBytes = 128;
+  if (!can_carry_rows(p, facts)) return false;
+  const int64_t e = p.element_bytes;
+  if (2 * element_count(p) * e < cache_bytes(facts) / 8 * kEighths[width_row(e)]) return false;
+  const int row = tile_row_dim(Kernel::kTile, p);
+  if (p.dims[row].extent * e < kRowsBytes) return false;
+  if (p.dims[p.rank - 1].extent * e < kRowBytes[width_row(e)]) return false;
+  return !fuse_sides(p, row, facts).fuse();
+}
+
+// Bands of one size.
+TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
+  constexpr int64_t kTileBytes = 512;  // of an output row
+  const int64_t bands = ceil_div(rows, kCarriedRows);
+  return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
+          std::min(cols, kTileBytes / element_bytes)};
+}
+
 // Whether a quarter of a tile's output rows, and too many for the ways that it has, have their lines in one
 // set of the L1 cache: pitches next to multiples of a way, of its halves and of its thirds.
 bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
@@ -407,7 +434,8 @@ void set_tile(Plan& plan) {
     const TileShape wanted = plan.in_blocks ? kBlocksShape[width]
                              : streaming    ? kStreamedShape[width]
                                             : direct_shape(p, row);
-    shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
+    shape = plan.carries ? carried_shape(rows, cols, p.element_bytes)
+                         : (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
   }
   if (plan.kernel == Kernel::kPieces) {
     const int first = p.rank - piece_dims(p);
@@ -486,9 +514,13 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kCopy || kernel == Kernel::kRows) stream = beyond_caches(normalised, facts);
   if (kernel == Kernel::kPieces) stream = pieces_adjoin(normalised) && beyond_caches(normalised, facts);
   if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, facts);
-  if (kernel == Kernel::kTile) stream = streams_tiles(normalised, facts);
+  if (kernel == Kernel::kTile) {
+    stream = streams_tiles(normalised, facts);
+    plan.carries = !stream && carries_rows(normalised, facts);
+    stream |= plan.carries;
+  }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
-  plan.in_blocks = kernel == Kernel::kTile && tile_in_blocks(normalised, stream);
+  plan.in_blocks = kernel == Kernel::kTile && !plan.carries && tile_in_blocks(normalised, stream);
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
     const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), facts);
     plan.fused_rows = sides.row_dims;
@@ -549,6 +581,7 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
+  if (carries_rows(p, facts)) return Kernel::kTile;
   if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
@@ -618,6 +651,14 @@ int64_t tile_cols(const Plan& plan) {
   int64_t cols = 1;
   for (int k = 1; k <= plan.fused_cols; ++k) cols *= plan.tile[plan.problem.rank - k];
   return cols;
+}
+
+bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
+  const int64_t e = p.element_bytes;
+  if (facts.line_vectors != 1 || !is_plain(e) || e < 2) return false;
+  uint64_t bits = p.out_address;
+  for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  return bits % std::min<int64_t>(e, 8) == 0;
 }
 
 bool tile_rows_adjoin(const Plan& plan) {

@@ -63,6 +63,11 @@ inline constexpr int64_t kGatheredBytes = 1024, kGatheredRows = 64;
 int64_t tile_rows(const Plan& plan);
 int64_t tile_cols(const Plan& plan);
 
+// kTile: whether its micro-kernels can stream to the problem's rows, at any pitch; and most rows of a tile
+// that does.
+bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
+inline constexpr int64_t kCarriedRows = 256;
+
 // Whether a tile's rows follow one another in the output without a gap.
 bool tile_rows_adjoin(const Plan& plan);
 

@@ -52,6 +52,14 @@ struct MicroKernels {
   Transpose stream_transpose[11];
   Transpose stream_blocks[3];
 
+  // Past the caches to rows at any pitch: each line is put together of what `carried` has, kLine bytes a row,
+  // which come before, and of what is new. What is new last stays there. `cols` are whole lines; their
+  // addresses are multiples of 8 bytes, or of the element's if fewer. For elements of 2 to 16 bytes, indexed
+  // likewise; null where a line is not one vector. The caller fences.
+  using StreamCarried = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                                 int64_t cols, char* carried);
+  StreamCarried stream_carried[5];
+
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is
   // written.
   void (*stream)(char* out, const char* in, int64_t lines);

@@ -80,6 +80,32 @@ struct Placed {
   TX_MEMBER Byte* operator()(int64_t row) const { return first + places[row]; }
   TX_MEMBER Placed from(int64_t row, int64_t bytes) const { return {first + bytes, places + row}; }
 };
+// Rows at any pitch, of which whole lines are written. `carried` has, for each row, the line's worth of it
+// that comes before, and is given what was stored instead.
+struct CarriedRow {
+  char* to;
+  char* carried;
+};
+struct CarriedRows {
+  Pitched<char> to;
+  char* carried;
+  TX_MEMBER CarriedRow operator()(int64_t row) const { return {to(row), carried + row * kLine}; }
+  TX_MEMBER CarriedRows from(int64_t row, int64_t bytes) const {
+    return {to.from(row, bytes), carried + row * kLine};
+  }
+};
+// Words that count from 0 on, two lines of them: one from any of them on says what a line holds that begins
+// there in two others.
+template <class Word>
+struct Counting {
+  alignas(kLine) Word words[2 * kLine / sizeof(Word)] = {};
+  constexpr Counting() {
+    for (Word k = 0; k < static_cast<Word>(2 * kLine / sizeof(Word)); ++k) words[k] = k;
+  }
+};
+template <class Word>
+inline constexpr Counting<Word> kCounting;
+
 // Rows of odd elements, to be used as if these had e bytes.
 template <int e, class Rows>
 struct OddRows {
@@ -268,7 +294,13 @@ struct Tile {
 
   template <class To>
   TX_INLINE void store(To out, Vec v) {
-    if constexpr (streaming) {
+    if constexpr (std::is_same_v<To, CarriedRow>) {
+      const auto place = reinterpret_cast<intptr_t>(out.to) % kLine;
+      const auto* const counting = kCounting<typename Unsigned<(e < 8 ? e : 8)>::Type>.words;
+      const Vec index = I::load(reinterpret_cast<const char*>(counting) + kLine - place);
+      I::stream_line(out.to - place, I::template permute<e>(I::load(out.carried), v, index));
+      I::store(out.carried, v);
+    } else if constexpr (streaming) {
       I::stream_line(out, v);
     } else {
       I::store(out, v);
@@ -370,15 +402,17 @@ struct Tile {
     TX_UNROLL for (int q = 0; q < kLane; ++q) I::store_lanes([&](int l) { return out(l * kLane + q); }, v[q]);
   }
 
-  // One tile, in registers where they suffice. With `ahead`, the input of the tile kAhead tiles of columns
-  // later is asked for, whether or not it exists.
+  // Asks for a line of each column of the tile kAhead tiles of columns later, whether or not it exists.
+  TX_INLINE void ask_ahead(Pitched<const char> in) {
+    const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kAhead * kSide * in.pitch;
+    for (int q = 0; q < kSide; ++q)  // unrolled, 2 bytes are slower (.63 for .68)
+      __builtin_prefetch(reinterpret_cast<const char*>(later + q * in.pitch), 0, 2);
+  }
+
+  // One tile, in registers where they suffice.
   template <bool ahead = false, class In, class Out>
   TX_INLINE void transpose(In in, Out out) {
-    if constexpr (ahead) {
-      const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kAhead * kSide * in.pitch;
-      TX_UNROLL for (int q = 0; q < kSide; ++q)
-          __builtin_prefetch(reinterpret_cast<const char*>(later + q * in.pitch), 0, 2);
-    }
+    if constexpr (ahead) ask_ahead(in);
     Vec square[I::kLanes][kLane];
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
@@ -1000,6 +1034,29 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
   if constexpr (e <= 16) transpose_matrix<I, e, false, false>(from, to, rows, cols);
 }
 
+// Past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193 .64 of a copy in
+// strips, .69), and rows long: of the lines that a piece of the input begins and ends in, others have a part.
+template <class I, int e>
+void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                    int64_t cols, char* carried) {
+  using Wide = Tile<I, e, true>;
+  constexpr int kSide = Wide::kSide;
+  const int64_t whole = rows / kSide * kSide;
+  alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
+  for (int64_t j = 0; j < cols; j += kSide) {
+    const Pitched<const char> from{in + j * in_pitch, in_pitch};
+    const CarriedRows to{{out + j * e, out_pitch}, carried};
+    for (int64_t i = 0; i < whole; i += kSide)
+      Wide::template transpose<true>(from.from(0, i * e), to.from(i, 0));
+    if (whole < rows) {
+      Wide::ask_ahead(from.from(0, whole * e));
+      transpose<I, e>(e, from.first + whole * e, in_pitch, rest, kLine, rows - whole, kSide);
+      for (int64_t i = whole; i < rows; ++i) Wide::store(to(i), I::load(rest + (i - whole) * kLine));
+    }
+    Wide::ask_ahead(from.from(0, rows * e - 1));
+  }
+}
+
 // Elements of whole lines, past the caches.
 template <class I>
 void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
@@ -1027,6 +1084,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       0,
       {},
       {},
+      {},
       I::stream,
       I::fence};
   for (int width = 6; width <= 10; ++width) k.stream_transpose[width] = stream_lines<I>;
@@ -1040,6 +1098,12 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_blocks[0] = transpose<Line, 1, true, true>;
     k.stream_blocks[1] = transpose<Line, 2, true, true>;
     k.stream_blocks[2] = transpose<Line, 4, true, true>;
+  }
+  if constexpr (sizeof(typename I::Vec) == kLine) {
+    k.stream_carried[1] = stream_carried<I, 2>;
+    k.stream_carried[2] = stream_carried<I, 4>;
+    k.stream_carried[3] = stream_carried<I, 8>;
+    k.stream_carried[4] = stream_carried<I, 16>;
   }
   return k;
 }

@@ -70,6 +70,58 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   });
 }
 
+// Streams tiles to rows at any pitch: of a line that has columns of two tiles, the first one's are carried to
+// the second. Only where rows begin and end are parts of lines written.
+void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const int64_t in_pitch = p.dims[col].in_stride, out_pitch = p.dims[row].out_stride;
+  const int64_t bytes = p.element_bytes, line = kLine / bytes;
+  const MicroKernels& micro = micro_kernels_in_use();
+  const auto transpose = of_width(micro.transpose, p);
+  const auto stream = of_width(micro.stream_carried, p);
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    alignas(kLine) char carried[kCarriedRows * kLine], rest[kCarriedRows * kLine];
+    TileWalk at(plan, first);
+    bool begins = true;
+    for (int64_t tile = first; tile < last; ++tile) {
+      const int64_t rows = at.extent[row];
+      int64_t cols = at.extent[col];  // that are left of the tile
+      const char* from = in + at.in;
+      char* to = out + at.out;
+      const auto pass = [&](int64_t count) { from += count * in_pitch, to += count * bytes, cols -= count; };
+      if (begins && cols < line) {
+        transpose(bytes, from, in_pitch, to, out_pitch, rows, cols);
+        at.next();
+        continue;
+      }
+      if (begins) {
+        transpose(bytes, from, in_pitch, carried, kLine, rows, line);
+        for (int64_t r = 0; r < rows; ++r) {
+          char* const head = to + r * out_pitch;
+          const int64_t place = reinterpret_cast<intptr_t>(head) % kLine;
+          std::memcpy(head, carried + r * kLine, static_cast<size_t>(kLine - place));
+        }
+        pass(line);
+      }
+      const int64_t lines = cols / line * line;
+      stream(from, in_pitch, to, out_pitch, rows, lines, carried);
+      pass(lines);
+      at.next();
+      begins = cols > 0 || tile + 1 == last || out + at.out != to || at.extent[row] != rows;
+      if (!begins) continue;
+      if (cols > 0) transpose(bytes, from, in_pitch, rest, kLine, rows, cols);
+      for (int64_t r = 0; r < rows; ++r) {
+        char* const tail = to + r * out_pitch;
+        const int64_t place = reinterpret_cast<intptr_t>(tail) % kLine;
+        std::memcpy(tail - place, carried + (r + 1) * kLine - place, static_cast<size_t>(place));
+        std::memcpy(tail, rest + r * kLine, static_cast<size_t>(cols * bytes));
+      }
+    }
+    micro.fence();
+  });
+}
+
 // Where a fused tile's rows and columns lie, in bytes from its first; empty tables for other plans.
 struct Places {
   explicit Places(const Plan& plan) {
@@ -422,6 +474,7 @@ void run(const Plan& plan, const void* in, void* out, ParallelFor parallel_for) 
                             : run_runs(plan, from, to, parallel_for);
     case Kernel::kTile:
       return is_fused(plan) ? run_fused_tile(plan, from, to, parallel_for)
+             : plan.carries ? run_carried_tile(plan, from, to, parallel_for)
                             : run_tile(plan, from, to, parallel_for);
     case Kernel::kStaged:
       return run_staged(plan, from, to, parallel_for);
