@@ -302,10 +302,11 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 
 // Whether tiles are streamed to rows at any pitch, which takes vectors of whole lines: each line is then
 // written from registers, where staging moves it through the core's caches twice. By log2 of the element's
-// bytes, from so many eighths of the cache on, and with output rows so long. Of a copy, staged and so (Zen 5,
-// 2 threads): 8191 x 8193 in 4 bytes .71 -> .81, in 8 .75 -> .78, in 16 .72 -> .84, 2047 x 2049 in 4 .61 ->
-// .84, 2047 x 2049 in 16 .65 -> .93, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78, 3001 x 3003 in 2 .71 -> .90;
-// but 8191 x 8193 in 2 .70 -> .67, in 1 .60 -> .43. Shorter: 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
+// bytes, from so many eighths of the cache on, and with output rows so long. Of a copy, staged and so, 23
+// problems: Zen 5 .61 -> .73, Xeon with AVX-512, 2 threads .55 -> .68, 6 threads .53 -> .66. 8191 x 8193 in 4
+// bytes .71 -> .81; .51 -> .53, in 16 .72 -> .84; .54 -> .69, 2047 x 2049 in 4 .61 -> .84; .34 -> .47, 3001 x
+// 3003 in 2 .71 -> .90; .42 -> .56, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78; .39 -> .52; but 8191 x 8193 in 2
+// .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
 // 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32.
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int kEighths[] = {0, 4, 6, 6, 6};
