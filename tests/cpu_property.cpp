@@ -336,6 +336,15 @@ class Checker {
           rows = std::min<int32_t>(rows, tx::kCarriedRows);
         }
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
+        if (plan.kernel == Kernel::kPieces && random.chance(50)) {
+          const int64_t piece = tx::piece_bytes(plan.problem);
+          const int d = plan.problem.rank - 1 - tx::piece_dims(plan.problem);
+          if (plan.problem.dims[d].out_stride == piece) {
+            const auto most = static_cast<int32_t>(tx::kStreamedPiecesBytes / piece + 1);
+            plan.tile[d] = std::min(plan.tile[d], most);
+            plan.stores = Stores::kStreaming;
+          }
+        }
       }
       const bool in_turn = random.chance(40);
       describe(seed, number, plan, in_turn);

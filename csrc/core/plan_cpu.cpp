@@ -442,8 +442,8 @@ void set_tile(Plan& plan) {
     const int first = p.rank - piece_dims(p);
     for (int d = first; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
     const Dim& pieces = p.dims[first - 1];
-    plan.tile[first - 1] =
-        static_cast<int32_t>(std::min(pieces.extent, ceil_div(kPiecesBytes, piece_bytes(p))));
+    const int64_t most = plan.stores == Stores::kStreaming ? kStreamedPiecesBytes : kPiecesBytes;
+    plan.tile[first - 1] = static_cast<int32_t>(std::min(pieces.extent, ceil_div(most, piece_bytes(p))));
     return;
   }
   if (plan.kernel == Kernel::kStaged) shape = fit(staged_shape(p.element_bytes), rows, cols, p.element_bytes);

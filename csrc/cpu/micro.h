@@ -40,9 +40,15 @@ struct MicroKernels {
   // Small permutations: fills a piece's index, once, and moves pieces; steps are the bytes from one to the
   // next.
   void (*index_piece)(Piece& piece);
-  void (*permute_pieces)(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
-                         int64_t pieces);
+  using PermutePieces = void (*)(const Piece& piece, const char* in, int64_t in_step, char* out,
+                                 int64_t out_step, int64_t pieces);
+  PermutePieces permute_pieces;
   int64_t piece_bytes[2];  // up to which it does so in registers: elements of one byte, and of more; or 0
+
+  // The same past the caches, of pieces that follow one another in the output and are whole lines, or adjoin
+  // and are a part of one that is a power of two; `out` is aligned to a line. For elements of one byte, and
+  // of more; null where a line is not one vector. The caller fences.
+  PermutePieces stream_pieces[2];
 
   // Both past the caches, for elements of whole lines, and of 1, 2, 4, 8 and 16 bytes; these null where
   // line_vectors, the vectors that make a line, is 0. The caller fences, and sees to it that only whole lines

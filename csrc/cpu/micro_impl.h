@@ -719,6 +719,7 @@ struct Pieces {
   // become what is made of the sources up to m.
   template <int kUnit, int vectors>
   struct Permute {
+    static constexpr bool kStreams = sizeof(Vec) == kLine;
     static constexpr int64_t kSize = sizeof(Vec);
     static constexpr int kUnits = kSize / kUnit, kSteps = vectors > 1 ? vectors - 1 : 1;
     using Index = typename Unsigned<kUnit>::Type[vectors][kSteps][kUnits];
@@ -738,13 +739,21 @@ struct Pieces {
       }
     }
 
+    template <bool streaming = false>
     static void run(const Piece& piece, Work w) {
+      const auto store = [](char* to, Vec v) {
+        if constexpr (streaming) {
+          I::stream_line(to, v);
+        } else {
+          I::store(to, v);
+        }
+      };
       const auto table = [&](int r, int k) {
         return I::load(reinterpret_cast<const char*>(reinterpret_cast<const Index&>(piece.index)[r][k]));
       };
       if constexpr (vectors == 1) {
         const Vec index = table(0, 0);
-        if (!piece.adjoin) {
+        if (!streaming && !piece.adjoin) {
           for (; w.pieces > 0; w.advance(1)) {
             const Vec v = I::load_part(w.in, piece.bytes);
             I::store_part(w.out, piece.bytes, I::template permute<kUnit>(v, v, index));
@@ -754,7 +763,7 @@ struct Pieces {
         const int64_t step = at_once(piece, kSize);
         for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
           const Vec v = I::load(w.in);
-          I::store(w.out, I::template permute<kUnit>(v, v, index));
+          store(w.out, I::template permute<kUnit>(v, v, index));
         }
         by_byte(piece, w);
       } else {
@@ -767,7 +776,7 @@ struct Pieces {
             Vec v = I::template permute<kUnit>(from[0], from[1], table(r, 0));
             TX_UNROLL for (int m = 2; m < vectors; ++m) v =
                 I::template permute<kUnit>(v, from[m], table(r, m - 1));
-            I::store(w.out + begins[r], v);
+            store(w.out + begins[r], v);
           }
         }
       }
@@ -777,6 +786,7 @@ struct Pieces {
   // Lane by lane, each lane of a vector another piece: byte shuffles of the piece's lanes, put together.
   template <int lanes>
   struct Shuffle {
+    static constexpr bool kStreams = false;
     static constexpr int64_t kSize = 16;
     using Index = uint8_t[lanes][lanes][kSize];  // 0x80 where the byte is of another source
     static_assert(sizeof(Index) <= sizeof(Piece::index));
@@ -855,6 +865,12 @@ struct Pieces {
                   int64_t pieces) {
     const Work w = {in, in_step, out, out_step, pieces};
     if (!in_registers(piece, [&](auto way) { way.run(piece, w); })) by_byte(piece, w);
+  }
+  static void stream(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
+                     int64_t pieces) {
+    in_registers(piece, [&](auto way) {
+      if constexpr (way.kStreams) way.template run<true>(piece, {in, in_step, out, out_step, pieces});
+    });
   }
 };
 
@@ -1084,6 +1100,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       Pieces<I>::index,
       Pieces<I>::run,
       {Pieces<I>::most(true), Pieces<I>::most(false)},
+      {},
       0,
       {},
       {},
@@ -1107,6 +1124,8 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_carried[2] = stream_carried<I, 4>;
     k.stream_carried[3] = stream_carried<I, 8>;
     k.stream_carried[4] = stream_carried<I, 16>;
+    if (Pieces<I>::unit(true) > 0) k.stream_pieces[0] = Pieces<I>::stream;
+    if (Pieces<I>::unit(false) > 0) k.stream_pieces[1] = Pieces<I>::stream;
   }
   return k;
 }

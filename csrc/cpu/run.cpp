@@ -289,6 +289,17 @@ void piece_sources(const Problem& p, int dims, uint16_t* source) {
   }
 }
 
+// Whether pieces are whole lines of the output, or several together, and every tile begins with a line: then
+// they need not be gathered (Zen 5, 500000 x 4 x 4 -> 0,2,1 in 4 bytes .78 -> .98 of a copy, in 16 .67 ->
+// .99, 500000 x 8 x 8 in 1 .67 -> .99).
+bool pieces_are_lines(const Plan& plan, const Piece& piece, const char* out) {
+  const Problem& p = plan.problem;
+  const int batch = p.rank - 1 - piece_dims(p);
+  uint64_t bits = reinterpret_cast<uintptr_t>(out) | static_cast<uint64_t>(plan.tile[batch] * piece.bytes);
+  for (int d = 0; d < batch; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  return bits % kLine == 0 && (piece.bytes % kLine == 0 || (piece.adjoin && kLine % piece.bytes == 0));
+}
+
 void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
   const int dims = piece_dims(p), batch = p.rank - 1 - dims;
@@ -299,20 +310,24 @@ void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor paralle
   piece.adjoin = pieces.in_stride == piece.bytes && pieces.out_stride == piece.bytes;
   const MicroKernels& micro = micro_kernels_in_use();
   micro.index_piece(piece);
+  const bool streaming = plan.stores == Stores::kStreaming;
+  const auto stream = micro.stream_pieces[p.element_bytes > 1];
+  const bool in_lines = streaming && stream != nullptr && pieces_are_lines(plan, piece, out);
+  const auto permute = in_lines ? stream : micro.permute_pieces;
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
-    if (plan.stores == Stores::kOrdinary) {
+    if (!streaming || in_lines) {
       for (int64_t tile = first; tile < last; ++tile, at.next())
-        micro.permute_pieces(piece, in + at.in, pieces.in_stride, out + at.out, pieces.out_stride,
-                             at.extent[batch]);
+        permute(piece, in + at.in, pieces.in_stride, out + at.out, pieces.out_stride, at.extent[batch]);
+      if (streaming) micro.fence();
       return;
     }
-    alignas(kLine) char memory[2 * kPiecesBytes + kMostPieceBytes + 2 * kLine];
+    alignas(kLine) char memory[2 * kStreamedPiecesBytes + kMostPieceBytes + 2 * kLine];
     StagedRows staged(micro.stream, memory, 0, 0);
     staged.begin(out + at.out, 1);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const bool ends = !staged.continues(out + at.out, 1);
-      if (ends || staged.filled() >= kPiecesBytes) staged.write(ends, [](int64_t) {});
+      if (ends || staged.filled() >= kStreamedPiecesBytes) staged.write(ends, [](int64_t) {});
       if (ends) staged.begin(out + at.out, 1);
       micro.permute_pieces(piece, in + at.in, pieces.in_stride, staged.next(), piece.bytes, at.extent[batch]);
       staged.add(at.extent[batch] * piece.bytes);
