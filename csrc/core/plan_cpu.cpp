@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "core/int_math.h"
 #include "core/narrow.h"
@@ -467,24 +468,22 @@ bool has_tiles(const Problem& p) {
   return p.rank > 1 && input_run_dim(p) >= 0 && p.dims[p.rank - 1].out_stride == p.element_bytes;
 }
 
-// Makes runs the elements of a problem: tiles of them are read and written whole, where single runs went to
-// as many places. Of a copy, runs one by one or gathered, and as elements (Xeon with AVX-512 VBMI): 2000 x
-// 1500 x 3 -> 1,0,2 in 1 byte .15 -> .49, in 4 .42 -> .66, 500 x 400 x 3 in 1 byte .08 -> .42, 8 x 512 x 12 x
-// 20 -> 0,2,1,3 in 4 .46 -> .76, 4 x 128 x 12 x 64 in 2 .68 -> .89; of whole lines, 8 x 4096 x 16 x 64 in 2
-// .81 -> 1.00, 8 x 1024 x 32 x 128 in 4 .92 -> 1.05, 2000 x 2000 x 32 -> 1,0,2 in 4 .65 -> 1.01; but 64 x 197
-// x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
-void make_runs_elements(Problem& p) {
-  const int64_t bytes = p.rank > 0 ? p.dims[p.rank - 1].extent * p.element_bytes : 0;
-  if (!ends_in_common_run(p) || bytes > kMostElementBytes) return;
-  p.element_bytes = bytes;
-  --p.rank;
-}
-
-bool runs_make_tiles(const Problem& p) {
-  if (!ends_in_common_run(p)) return false;
+// The problem whose elements are the runs of this one, if it has tiles: they are read and written whole,
+// where single runs went to as many places. Of a copy, runs one by one or gathered, and as elements (Xeon
+// with AVX-512 VBMI): 2000 x 1500 x 3 -> 1,0,2 in 1 byte .15 -> .49, in 4 .42 -> .66, 500 x 400 x 3 in 1 byte
+// .08
+// -> .42, 8 x 512 x 12 x 20 -> 0,2,1,3 in 4 .46 -> .76, 4 x 128 x 12 x 64 in 2 .68 -> .89; of whole lines, 8
+// x 4096 x 16 x 64 in 2 .81 -> 1.00, 8 x 1024 x 32 x 128 in 4 .92 -> 1.05, 2000 x 2000 x 32 -> 1,0,2 in 4 .65
+// -> 1.01; but 64 x 197 x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
+std::optional<Problem> with_runs_as_elements(const Problem& p) {
+  if (!ends_in_common_run(p)) return std::nullopt;
+  const int64_t bytes = p.dims[p.rank - 1].extent * p.element_bytes;
+  if (bytes > kMostElementBytes) return std::nullopt;
   Problem of_runs = p;
-  make_runs_elements(of_runs);
-  return has_tiles(of_runs);
+  of_runs.element_bytes = bytes;
+  of_runs.rank = p.rank - 1;
+  if (!has_tiles(of_runs)) return std::nullopt;
+  return of_runs;
 }
 
 // Whether runs are shorter than lines, and follow one another in the output. Streamed one by one, and
@@ -506,7 +505,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   plan.problem = problem;
   const Problem& normalised = plan.problem;
   if ((kernel == Kernel::kTile || kernel == Kernel::kStaged) && !has_tiles(problem))
-    make_runs_elements(plan.problem);
+    plan.problem = with_runs_as_elements(problem).value();
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
   plan.isa = facts.isa;
@@ -552,7 +551,7 @@ bool takes(Kernel kernel, const Problem& p) {
       return !empty && piece_dims(p) > 0;
     case Kernel::kTile:
     case Kernel::kStaged:
-      return !empty && (has_tiles(p) || runs_make_tiles(p));
+      return !empty && (has_tiles(p) || with_runs_as_elements(p).has_value());
     default:
       return false;
   }
@@ -596,9 +595,8 @@ Kernel choose(const Problem& p, const CpuFacts& facts) {
   if (permutes_pieces(p, facts)) return Kernel::kPieces;
   if (has_tiles(p)) return choose_tile(p, facts);
   if (!takes(Kernel::kRows, p)) return Kernel::kStrided;
-  Problem of_runs = p;
-  make_runs_elements(of_runs);
-  return has_tiles(of_runs) ? choose_tile(of_runs, facts) : Kernel::kRows;
+  const std::optional<Problem> of_runs = with_runs_as_elements(p);
+  return of_runs ? choose_tile(*of_runs, facts) : Kernel::kRows;
 }
 
 }  // namespace
