@@ -311,12 +311,12 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32.
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int kEighths[] = {0, 4, 6, 6, 6};
-  constexpr int64_t kRowBytes[] = {0, 1536, 1024, 1024, 1024}, kRowsBytes = 128;
+  constexpr int64_t kRowBytes[] = {0, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts)) return false;
   const int64_t e = p.element_bytes;
   if (2 * element_count(p) * e < cache_bytes(facts) / 8 * kEighths[width_row(e)]) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (p.dims[row].extent * e < kRowsBytes) return false;
+  if (p.dims[row].extent * e < kInputRunBytes) return false;
   if (p.dims[p.rank - 1].extent * e < kRowBytes[width_row(e)]) return false;
   return !fuse_sides(p, row, facts).fuse();
 }
@@ -471,10 +471,9 @@ bool has_tiles(const Problem& p) {
 // The problem whose elements are the runs of this one, if it has tiles: they are read and written whole,
 // where single runs went to as many places. Of a copy, runs one by one or gathered, and as elements (Xeon
 // with AVX-512 VBMI): 2000 x 1500 x 3 -> 1,0,2 in 1 byte .15 -> .49, in 4 .42 -> .66, 500 x 400 x 3 in 1 byte
-// .08
-// -> .42, 8 x 512 x 12 x 20 -> 0,2,1,3 in 4 .46 -> .76, 4 x 128 x 12 x 64 in 2 .68 -> .89; of whole lines, 8
-// x 4096 x 16 x 64 in 2 .81 -> 1.00, 8 x 1024 x 32 x 128 in 4 .92 -> 1.05, 2000 x 2000 x 32 -> 1,0,2 in 4 .65
-// -> 1.01; but 64 x 197 x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
+// .08 -> .42, 8 x 512 x 12 x 20 -> 0,2,1,3 in 4 .46 -> .76, 4 x 128 x 12 x 64 in 2 .68 -> .89; of whole
+// lines, 8 x 4096 x 16 x 64 in 2 .81 -> 1.00, 8 x 1024 x 32 x 128 in 4 .92 -> 1.05, 2000 x 2000 x 32 -> 1,0,2
+// in 4 .65 -> 1.01; but 64 x 197 x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
 std::optional<Problem> with_runs_as_elements(const Problem& p) {
   if (!ends_in_common_run(p)) return std::nullopt;
   const int64_t bytes = p.dims[p.rank - 1].extent * p.element_bytes;
