@@ -431,13 +431,14 @@ void set_tile(Plan& plan) {
     }
     return;
   }
-  if (plan.kernel == Kernel::kTile) {
+  if (plan.carries) {
+    shape = carried_shape(rows, cols, p.element_bytes);
+  } else if (plan.kernel == Kernel::kTile) {
     const bool streaming = plan.stores == Stores::kStreaming;
     const TileShape wanted = plan.in_blocks ? kBlocksShape[width]
                              : streaming    ? kStreamedShape[width]
                                             : direct_shape(p, row);
-    shape = plan.carries ? carried_shape(rows, cols, p.element_bytes)
-                         : (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
+    shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
   }
   if (plan.kernel == Kernel::kPieces) {
     const int first = p.rank - piece_dims(p);

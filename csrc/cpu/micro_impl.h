@@ -719,7 +719,7 @@ struct Pieces {
   // become what is made of the sources up to m.
   template <int kUnit, int vectors>
   struct Permute {
-    static constexpr bool kStreams = sizeof(Vec) == kLine;
+    static constexpr bool kStreams = true;
     static constexpr int64_t kSize = sizeof(Vec);
     static constexpr int kUnits = kSize / kUnit, kSteps = vectors > 1 ? vectors - 1 : 1;
     using Index = typename Unsigned<kUnit>::Type[vectors][kSteps][kUnits];
@@ -741,13 +741,7 @@ struct Pieces {
 
     template <bool streaming = false>
     static void run(const Piece& piece, Work w) {
-      const auto store = [](char* to, Vec v) {
-        if constexpr (streaming) {
-          I::stream_line(to, v);
-        } else {
-          I::store(to, v);
-        }
-      };
+      using Stores = Tile<I, kUnit, streaming>;
       const auto table = [&](int r, int k) {
         return I::load(reinterpret_cast<const char*>(reinterpret_cast<const Index&>(piece.index)[r][k]));
       };
@@ -763,7 +757,7 @@ struct Pieces {
         const int64_t step = at_once(piece, kSize);
         for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
           const Vec v = I::load(w.in);
-          store(w.out, I::template permute<kUnit>(v, v, index));
+          Stores::store(w.out, I::template permute<kUnit>(v, v, index));
         }
         by_byte(piece, w);
       } else {
@@ -776,7 +770,7 @@ struct Pieces {
             Vec v = I::template permute<kUnit>(from[0], from[1], table(r, 0));
             TX_UNROLL for (int m = 2; m < vectors; ++m) v =
                 I::template permute<kUnit>(v, from[m], table(r, m - 1));
-            store(w.out + begins[r], v);
+            Stores::store(w.out + begins[r], v);
           }
         }
       }
