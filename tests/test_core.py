@@ -627,6 +627,37 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
 
 
 @pytest.mark.parametrize(
+    ("shape", "dims", "size", "kernel", "tile"),
+    [
+        ((64, 64, 64), (2, 1, 0), 4, "staged", [64, 1, 64]),  # all rows in one set of L1
+        ((32, 32, 32), (2, 1, 0), 4, "tile", [32, 1, 32]),  # which L2 holds
+        ((65, 64, 64), (2, 1, 0), 4, "tile", [64, 1, 65]),
+        ((64, 64, 64), (2, 1, 0), 16, "tile", [8, 1, 64]),
+        ((511, 513), (1, 0), 8, "tile", [8, 64]),  # a quarter of them
+        ((500, 513), (1, 0), 8, "tile", [32, 64]),
+        ((1023, 1025), (1, 0), 4, "staged", [128, 128]),
+        ((1000, 1025), (1, 0), 4, "tile", [64, 128]),
+        ((50, 50), (1, 0), 4, "tile", [50, 50]),  # for which none looks in so small a matrix
+    ],
+)
+def test_output_rows_that_crowd(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str, tile: list[int]
+) -> None:
+    plan = _C.plan_cpu(of_case(shape, dims, size), 1, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=1)
+    assert (plan.kernel, plan.tile) == (kernel, tile), plan
+
+
+def test_threads_get_even_shares_of_rows() -> None:
+    def rows(shape: tuple[int, ...], threads: int) -> int:
+        return _C.plan_cpu(of_case(shape, (1, 0), 4), threads, l1_bytes=48 << 10, l3_bytes=32 << 20).tile[0]
+
+    assert rows((250, 200), 1) == 64
+    assert rows((250, 200), 2) == 48  # 96 and 104, not 128 and 72
+    assert rows((800, 250), 2) == 64  # 128 and 122
+    assert rows((700, 1500), 16) == 48  # 96, not 128
+
+
+@pytest.mark.parametrize(
     ("shape", "dims", "size", "kernel", "fused", "tile"),
     [
         ((125_000, 4, 4), (0, 2, 1), 4, "pieces", None, [256, 4, 4]),
@@ -635,7 +666,9 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", None, [1, 1, 16, 16, 16]),  # not side by side
         ((125_000, 2, 2), (0, 2, 1), 8, "pieces", None, [512, 2, 2]),
         ((15_000, 16, 16), (0, 2, 1), 2, "tile", None, [1, 16, 16]),  # 512 bytes: too long
-        ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 1, 8, 8]),
+        ((8,) * 5, (4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 8, 8]),
+        ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 8, 8]),  # rows crowd
+        ((8, 8, 7, 9, 8, 8), (5, 4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 1, 8, 8]),  # and do not
         ((8,) * 8, (7, 6, 5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 1, 1, 8, 8]),
         ((5, 7, 11, 13, 9), (4, 3, 2, 1, 0), 1, "tile", (2, 3), [9, 13, 6, 7, 5]),  # until a side has 256 bytes
         ((16,) * 5, (4, 3, 2, 1, 0), 8, "tile", (2, 2), [16, 2, 1, 4, 16]),  # two lines are short

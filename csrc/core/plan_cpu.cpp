@@ -139,15 +139,14 @@ Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
   }
 }
 
-// By log2 of the element's bytes. Measured on Zen 5. A direct tile is one vector high where it can be: its
-// output rows then meet in the same cache sets least often. Beyond the L2 cache two vectors are better (700 x
-// 900, 4 bytes .49 of a copy for .46, 8 bytes .63 for .56; 64 x 128 x 128, 4 bytes .58 for .52), but where
-// rows crowd (1023 x 1025, 4 bytes .17 for .25, 2 bytes with half the height .29 for .21). A staged tile has
-// 256 to 512 bytes on each side; of bytes, long pieces of the input count more than long rows of the output.
-// A tile in blocks is as high as the streamed block, and long, because its first block is read and its last
-// written with nothing beside (1024^2 to 4096^2).
-constexpr TileShape kTileShape[] = {{64, 256}, {64, 128}, {16, 128}, {8, 64}, {8, 64}};
-constexpr TileShape kFarShape[] = {{64, 256}, {64, 128}, {32, 128}, {16, 64}, {8, 64}};
+// By log2 of the element's bytes. Measured on Zen 5. A direct tile has 256 to 512 bytes on each side (with
+// one vector or two down, of a copy: 400 x 400 in 4 bytes .58 -> .61, 1000^2 .69 -> .78; 450^2 in 8 .64 ->
+// .70, 40 x 197 x 64 -> 0,2,1 .74 -> .78; 300 x 333 in 16 .59 -> .65), but one vector down where its output
+// rows crowd (511 x 513 in 4 bytes .47 -> .55, in 8 .26 -> .39, 512^2 in 16 .22 -> .68). A staged tile has
+// 256 to 512 bytes on each side too; of bytes, long pieces of the input count more than long rows of the
+// output. A tile in blocks is as high as the streamed block, and long, because its first block is read and
+// its last written with nothing beside (1024^2 to 4096^2).
+constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32, 64}, {32, 32}};
 constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
@@ -329,18 +328,33 @@ TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
           std::min(cols, kTileBytes / element_bytes)};
 }
 
-// Whether a quarter of a tile's output rows, and too many for the ways that it has, have their lines in one
-// set of the L1 cache: pitches next to multiples of a way, of its halves and of its thirds.
-bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
-  constexpr int64_t kSets = 64, kMany = 8;  // a way has 4 KiB
-  int64_t lines[kSets] = {}, most = 0;
-  int64_t before = -1;
-  for (int64_t r = 0; r < std::min(tile_rows, p.dims[row].extent); ++r) {
-    const int64_t line = r * p.dims[row].out_stride / kLine;
+// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache.
+int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_rows) {
+  constexpr int64_t kSets = 64;  // a way has 4 KiB
+  int64_t lines[kSets] = {}, index[kMaxDims] = {};
+  int64_t most = 0, out = 0, before = -1;
+  for (int64_t r = 0; r < tile_rows; ++r) {
+    const int64_t line = out / kLine;
     if (line != before) most = std::max(most, ++lines[line % kSets]);
     before = line;
+    int k = 0;
+    for (int d = row; k < row_dims; ++k, d = next_row_dim(p, d)) {
+      out += p.dims[d].out_stride;
+      if (++index[k] < p.dims[d].extent) break;
+      out -= p.dims[d].extent * p.dims[d].out_stride;
+      index[k] = 0;
+    }
+    if (k == row_dims) break;
   }
-  return most >= std::max(kMany, tile_rows / 4);
+  return most;
+}
+
+// Whether a quarter of a direct tile's rows, and too many for the ways that it has, are in one set: pitches
+// next to multiples of a way, of its halves and of its thirds. In L1 itself none does harm.
+bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
+  constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
+  return element_count(p) * p.element_bytes >= kNearBytes &&
+         rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
@@ -355,8 +369,7 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 TileShape direct_shape(const Problem& p, int row) {
   const int width = width_row(p.element_bytes);
   if (!is_plain(p.element_bytes)) return shape_of_runs(kRunsShape, p.element_bytes);
-  if (element_count(p) * p.element_bytes < kBeyondL2Bytes) return kTileShape[width];
-  return (rows_crowd(p, row, kFarShape[width].rows) ? kCrowdedShape : kFarShape)[width];
+  return (rows_crowd(p, row, kTileShape[width].rows) ? kCrowdedShape : kTileShape)[width];
 }
 
 TileShape staged_shape(int64_t element_bytes) {
@@ -377,6 +390,20 @@ TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t ele
     most = {rows, whole_lines(rows)};
   }
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
+}
+
+// Rows of a direct tile, at most so many and whole vectors, of which no thread gets a quarter more than its
+// share: shares end with tiles, unless pitches are whole lines (two threads, 200 x 200 in 4 bytes .33 -> .40
+// of a copy, 300 x 180 .34 -> .42).
+int64_t even_rows(int64_t most, int64_t rows, int threads, int64_t vector) {
+  const int64_t share = rows / threads;
+  for (int64_t height = most / vector * vector; height > vector; height -= vector) {
+    const int64_t past = share % height;
+    const int64_t excess =
+        past == 0 ? 0 : std::min(height - past, std::min(past, height - past) * (threads - 1));
+    if (excess * 4 <= share) return height;
+  }
+  return std::min(most, vector);
 }
 
 // All of each side's dims but its outermost are whole in a tile.
@@ -439,6 +466,8 @@ void set_tile(Plan& plan) {
                              : streaming    ? kStreamedShape[width]
                                             : direct_shape(p, row);
     shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
+    if (!streaming && !plan.in_blocks && row == 0 && plan.threads > 1)
+      shape.rows = even_rows(shape.rows, rows, plan.threads, line_elements(p.element_bytes));
   }
   if (plan.kernel == Kernel::kPieces) {
     const int first = p.rank - piece_dims(p);
@@ -571,6 +600,18 @@ bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
   return bytes <= facts.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
 }
 
+// Whether tiles of 1 to 4 bytes go through staging for the sake of their rows alone: an L1 set takes a line
+// only every few cycles, and staging's lie in all sets.
+bool stages_crowded_rows(const Problem& p, int row, const CpuFacts& facts) {
+  const int64_t e = p.element_bytes;
+  if (e > 4 || !is_plain(e) || 2 * element_count(p) * e < kBeyondL2Bytes || tile_in_blocks(p, false))
+    return false;
+  const Sides sides = fuse_sides(p, row, facts);
+  if (!sides.fuse() && p.dims[p.rank - 1].extent * e < 2 * kLine) return false;
+  const int64_t rows = kLine / e;
+  return rows_in_one_set(p, row, sides.row_dims, rows) >= rows / 4 * 3;
+}
+
 Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
@@ -583,6 +624,7 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
   if (carries_rows(p, facts)) return Kernel::kTile;
   if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
+  if (stages_crowded_rows(p, row, facts)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
   return stages_beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;

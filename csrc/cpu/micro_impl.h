@@ -279,11 +279,13 @@ struct Tile {
   static constexpr int kLane = 16 / e;             // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
   static constexpr int kBytes = e;
-  // Tiles read together, a strip; 4 bytes are faster in registers where their stores leave the caches alone,
-  // and 3 where they are spread (4000 x 4000 x 3 -> 1,0,2 .38 -> .47 of a copy).
-  static constexpr int kTiles = e <= (streaming || kSpreads<I> ? 2 : 4) ? 256 / sizeof(Vec) : 1;
-  // A tile that no strip takes (300 x 333 in 4 bytes .33 -> .38 of a copy, 17 x 31 .40 -> .55).
-  static constexpr bool kInRegisters = e >= 4 || I::kLanes == 1;
+  // Tiles of 1 byte read together, a strip. (With strips of 2 and 4 bytes too, of a copy: Zen 5, 1000^2 in 4
+  // .59 -> .68, 700 x 900 .57 -> .70, 100 x 64 x 197 -> 0,2,1 .63 -> .71, 20^5 reversed in 2 .42 -> .55.)
+  static constexpr int kTiles = e == 1 ? 256 / sizeof(Vec) : 1;
+  // A tile that no strip takes. (Others through memory, of a copy: 300 x 333 in 4 bytes .38 -> .33, 17 x 31
+  // .55
+  // -> .40. Of 2 bytes: 1472^2 .68 -> .73, 64 x 128 x 128 -> 0,2,1 .78 -> .82.)
+  static constexpr bool kInRegisters = e != 2 || I::kLanes == 1;
   // Tiles of columns that are asked for ahead. With 4 and 2 of a copy, 13 aligned problems on a Xeon with
   // AVX-512 .67 and .73, 8192^2 in 8 bytes .32 and .39, 8000^2 in 4 .74 and .83; with 1 .74, but on Zen 5,
   // where 4 and 2 are alike, 8192^2 in 16 bytes .77 and .68. To rows at any pitch all are alike.
@@ -898,15 +900,16 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
       i += tiles * kSide;
     };
     const auto tile = [&] {
-      if constexpr (Wide::kInRegisters) {
+      if constexpr (ahead || Wide::kInRegisters) {
         Wide::template transpose<ahead>(from.from(0, i * Wide::kBytes), to.from(i, 0));
         i += kSide;
       } else {
         strip.template operator()<1>();
       }
     };
-    // As few strips as that takes: the more of an input row is read at a time, the better.
-    if constexpr (Wide::kTiles > 1) {
+    // As few strips as that takes: the more of an input row is read at a time, the better; but where a table
+    // says where rows lie (8^7 reversed in 1 byte .16 -> .11).
+    if constexpr (Wide::kTiles > 1 && !std::is_same_v<In, Placed<const char>>) {
       while (rows - i >= Wide::kTiles * kSide) strip.template operator()<Wide::kTiles>();
       if (rows - i >= Wide::kTiles * 3 / 4 * kSide) strip.template operator()<Wide::kTiles * 3 / 4>();
       if (rows - i >= Wide::kTiles / 2 * kSide) strip.template operator()<Wide::kTiles / 2>();

@@ -111,7 +111,8 @@ inline int64_t even_cut(const Plan& plan, int64_t tiles, int64_t share, int64_t 
   const int64_t inner = tiles / ceil_div(extent, step);  // tiles under one step
   const int64_t wanted = extent * inner * share / shares;
   const int64_t outer = wanted / (step * inner);
-  return outer * inner + (wanted - outer * step * inner) / std::min(step, extent - outer * step);
+  const int64_t size = std::min(step, extent - outer * step);
+  return outer * inner + (wanted - outer * step * inner + size / 2) / size;
 }
 
 // Calls work(first, last) for each thread's share of the tiles. Shares are cut where no output line is in two
