@@ -155,8 +155,9 @@ constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 // less than kFusedSideBytes or that many elements, which the staging memory holds.
 constexpr TileShape kFusedShape[] = {{256, 256}, {128, 128}, {64, 128}, {32, 64}, {32, 32}};
 // Of elements that are runs, of 3, and of up to 8, 16, 32, ... 1024 bytes (Xeon with AVX-512 VBMI, 28
-// problems of up to 64 bytes: .52 of a copy with the tables above, .55 with these).
-constexpr TileShape kRunsShape[] = {{64, 128}, {16, 128}, {16, 128}, {8, 64}, {8, 64},
+// problems of up to 64 bytes: .52 of a copy with the tables above, .55 with these); direct ones on Zen 5 (900
+// x 700 x 3 -> 1,0,2 in 2 bytes .55 -> .66, 500 x 400 x 3 in 4 .47 -> .63).
+constexpr TileShape kRunsShape[] = {{64, 128}, {64, 128}, {64, 128}, {8, 64}, {8, 64},
                                     {8, 16},   {8, 16},   {4, 8},    {4, 8}};
 constexpr TileShape kStagedRunsShape[] = {{64, 128}, {64, 64}, {32, 64}, {32, 16}, {32, 16},
                                           {16, 8},   {16, 4},  {16, 4},  {8, 4}};
@@ -218,12 +219,12 @@ bool rows_conflict(const Problem& p, int row) {
 }
 
 // Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by
-// whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2; no: Zen 4 with AVX2, 4 bytes 1472^2
-// .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes 4096 x 1000 .24 -> .37, 1
-// byte 3000^2 .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 -> .42; with AVX-512, 4 bytes
-// 1472^2 .32 -> .77, 1088 x 1984 .34 -> .72, 2 bytes 1920 x 1728 .23 -> .48, 256 x 128 x 128 .27 -> .44, 1
-// byte 3008^2 .31 -> .60) and log2 of the element's bytes.
-constexpr int kTilesLeave[2][5] = {{3, 2, 2, 6, 6}, {6, 6, 6, 6, 6}};
+// whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2, 1 byte 3264^2 .36 -> .65; no: Zen 4
+// with AVX2, 4 bytes 1472^2 .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes
+// 4096 x 1000 .24 -> .37, 1 byte 3000^2 .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 ->
+// .42; with AVX-512, 4 bytes 1472^2 .32 -> .77, 1088 x 1984 .34 -> .72, 2 bytes 1920 x 1728 .23 -> .48, 256 x
+// 128 x 128 .27 -> .44, 1 byte 3008^2 .31 -> .60) and log2 of the element's bytes.
+constexpr int kTilesLeave[2][5] = {{3, 2, 2, 6, 6}, {5, 6, 6, 6, 6}};
 // Where rows conflict it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2 in 4: Zen
 // 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73).
 constexpr int kConflictsLeave = 4;
