@@ -443,7 +443,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "pieces", "periodic"),
     (
         Case("choice", "pieces in another order", (64, 48, 7, 29, 11), (1, 0, 3, 2, 4), SMALL),
-        "tile tile staged staged",
+        "tile staged staged staged",
         "pieces",
     ),
     (Case("choice", "a batch of short pieces", (40_000, 15, 37), (0, 2, 1), SMALL), "staged", "periodic"),
@@ -671,7 +671,7 @@ def test_threads_get_even_shares_of_rows() -> None:
         ((8, 8, 7, 9, 8, 8), (5, 4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 1, 8, 8]),  # and do not
         ((8,) * 8, (7, 6, 5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 1, 1, 8, 8]),
         ((5, 7, 11, 13, 9), (4, 3, 2, 1, 0), 1, "tile", (2, 3), [9, 13, 6, 7, 5]),  # until a side has 256 bytes
-        ((16,) * 5, (4, 3, 2, 1, 0), 8, "tile", (2, 2), [16, 2, 1, 4, 16]),  # two lines are short
+        ((14,) * 5, (4, 3, 2, 1, 0), 8, "tile", (2, 2), [14, 2, 1, 4, 14]),  # two lines are short
         ((184, 4, 2), (2, 1, 0), 8, "tile", (2, 1), [2, 4, 56]),  # threads cut between whole lines
         ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
         ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", None, [1, 1, 1, 1, 16, 3]),  # merged in registers
@@ -711,7 +711,7 @@ def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> No
 
 def test_cores_that_move_half_lines_stream_earlier() -> None:
     """AVX-512 on a core whose L1 cache has 32 KiB streams as AVX2 does: within what a near cache holds."""
-    for shape, dims, kernel in [((4000, 400), (1, 0), "stream"), ((20,) * 5, (4, 3, 2, 1, 0), "staged")]:
+    for shape, dims, kernel in [((4000, 400), (1, 0), "stream"), ((18,) * 5, (4, 3, 2, 1, 0), "staged")]:
         early, late = (
             _C.plan_cpu(
                 of_case(shape, dims, 4), 2, l1_bytes=kib << 10, l3_bytes=32 << 20, line_vectors=1, piece_bytes=0

@@ -218,6 +218,38 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
+// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache.
+int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_rows) {
+  constexpr int64_t kSets = 64;  // a way has 4 KiB
+  int64_t lines[kSets] = {}, index[kMaxDims] = {};
+  int64_t most = 0, out = 0, before = -1;
+  for (int64_t r = 0; r < tile_rows; ++r) {
+    const int64_t line = out / kLine;
+    if (line != before) most = std::max(most, ++lines[line % kSets]);
+    before = line;
+    int k = 0;
+    for (int d = row; k < row_dims; ++k, d = next_row_dim(p, d)) {
+      out += p.dims[d].out_stride;
+      if (++index[k] < p.dims[d].extent) break;
+      out -= p.dims[d].extent * p.dims[d].out_stride;
+      index[k] = 0;
+    }
+    if (k == row_dims) break;
+  }
+  return most;
+}
+
+// Whether nearly all output rows of a vector's height have their lines in one set of the L1 cache, which
+// takes a line only every few cycles; where staging has them in all sets. Short rows gain nothing.
+bool rows_meet(const Problem& p, int row, const CpuFacts& facts) {
+  const int64_t e = p.element_bytes;
+  if (!is_plain(e) || e > 8) return false;
+  const Sides sides = fuse_sides(p, row, facts);
+  if (!sides.fuse() && p.dims[p.rank - 1].extent * e < 2 * kLine) return false;
+  const int64_t rows = kLine / e;
+  return rows_in_one_set(p, row, sides.row_dims, rows) >= rows / 4 * 3;
+}
+
 // Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by
 // whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2, 1 byte 3264^2 .36 -> .65; no: Zen 4
 // with AVX2, 4 bytes 1472^2 .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes
@@ -225,8 +257,9 @@ bool rows_conflict(const Problem& p, int row) {
 // .42; with AVX-512, 4 bytes 1472^2 .32 -> .77, 1088 x 1984 .34 -> .72, 2 bytes 1920 x 1728 .23 -> .48, 256 x
 // 128 x 128 .27 -> .44, 1 byte 3008^2 .31 -> .60) and log2 of the element's bytes.
 constexpr int kTilesLeave[2][5] = {{3, 2, 2, 6, 6}, {5, 6, 6, 6, 6}};
-// Where rows conflict it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2 in 4: Zen
-// 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73).
+// Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
+// in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
+// in 4 bytes .21 -> .46, in 8 .32 -> .70).
 constexpr int kConflictsLeave = 4;
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
@@ -236,25 +269,31 @@ bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
 }
 
-// Through staging only where both sides of a matrix are so long.
+// Of tiles with shorter sides than this, staging leaves the caches from so many eighths of them on (Zen 5,
+// whose last cache neighbours share: 40 x 41 x 39 x 40 reversed in 4 bytes .24 -> .46 of a copy, 37 x 41 x 31
+// x 29 x 13 reversed in 1 .36 -> .63, 200 x 150 x 200 in 2 .20 -> .43; at three eighths 33 x 35 x 37 x 39 in
+// 4 .43 -> .35).
 constexpr int64_t kStagedSideBytes = 1024;
+constexpr int kShortSidesLeave = 5;
 
-// Fused tiles, where cores do not move lines, from so many eighths of the cache on, by log2 of the element's
-// bytes: of a copy, stored within the caches and streamed (Zen 4 with AVX-512), 8^7 reversed in 4 bytes .33
-// -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 -> .54, 10^6 in 8 .23 -> .32, 4 x
-// 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 -> .28, and 5 x 9 x 7 x 11 x 3 x 13 x
-// 9 x 15 in 1, nine eighths, .16 -> .11.
-constexpr int kFusedLeave[5] = {10, 5, 3, 3, 3};
+// Fused tiles where the last cache is near, by whether cores move lines, and log2 of the element's bytes. Of
+// a copy, stored within the caches and streamed: yes (Zen 5), 20^5 reversed in 4 bytes .58 -> .68, 18^5 in 8
+// .35
+// -> .54, 24^5 in 2 .32 -> .46, 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15 in 1 .31 -> .50; no (Zen 4 with AVX-512),
+// 8^7 reversed in 4 bytes .33 -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 ->
+// .54, 10^6 in 8 .23 -> .32, 4 x 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 ->
+// .28, and 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15 in 1, nine eighths, .16 -> .11.
+constexpr int kFusedLeave[2][5] = {{10, 5, 3, 3, 3}, {5, 5, 5, 5, 10}};
 
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
-  const int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row, facts).fuse()) {
-    return 2 * element_count(p) * p.element_bytes >=
-           cache_bytes(facts) / 8 * kFusedLeave[width_row(p.element_bytes)];
-  }
-  return std::min(rows, cols) * p.element_bytes >= kStagedSideBytes ? tiles_beyond_caches(p, facts)
-                                                                    : beyond_caches(p, facts);
+  const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
+  const int64_t bytes = 2 * element_count(p) * e, eighth = cache_bytes(facts) / 8;
+  if (bytes >= eighth * kConflictsLeave && rows_meet(p, row, facts)) return true;
+  if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
+  if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts);
+  const bool fused = cache_is_near(facts) && fuse_sides(p, row, facts).fuse();
+  return bytes >= eighth * (fused ? kFusedLeave[moves_lines(facts)][width_row(e)] : kShortSidesLeave);
 }
 
 // Of what is streamed, only 4 bytes without conflicts are better off one vector's height at a time.
@@ -327,27 +366,6 @@ TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
   const int64_t bands = ceil_div(rows, kCarriedRows);
   return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
           std::min(cols, kTileBytes / element_bytes)};
-}
-
-// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache.
-int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_rows) {
-  constexpr int64_t kSets = 64;  // a way has 4 KiB
-  int64_t lines[kSets] = {}, index[kMaxDims] = {};
-  int64_t most = 0, out = 0, before = -1;
-  for (int64_t r = 0; r < tile_rows; ++r) {
-    const int64_t line = out / kLine;
-    if (line != before) most = std::max(most, ++lines[line % kSets]);
-    before = line;
-    int k = 0;
-    for (int d = row; k < row_dims; ++k, d = next_row_dim(p, d)) {
-      out += p.dims[d].out_stride;
-      if (++index[k] < p.dims[d].extent) break;
-      out -= p.dims[d].extent * p.dims[d].out_stride;
-      index[k] = 0;
-    }
-    if (k == row_dims) break;
-  }
-  return most;
 }
 
 // Whether a quarter of a direct tile's rows, and too many for the ways that it has, are in one set: pitches
@@ -467,7 +485,7 @@ void set_tile(Plan& plan) {
                              : streaming    ? kStreamedShape[width]
                                             : direct_shape(p, row);
     shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
-    if (!streaming && !plan.in_blocks && row == 0 && plan.threads > 1)
+    if (!streaming && !plan.in_blocks && p.rank == 2 && plan.threads > 1)
       shape.rows = even_rows(shape.rows, rows, plan.threads, line_elements(p.element_bytes));
   }
   if (plan.kernel == Kernel::kPieces) {
@@ -489,7 +507,7 @@ void set_tile(Plan& plan) {
   if (plan.kernel == Kernel::kStaged && !is_fused(plan)) {
     const int64_t row_bytes = tile_cols(plan) * p.element_bytes;
     const int64_t most =
-        kStagingBytes / (tile_rows_adjoin(plan) ? row_bytes : staged_pitch(staged_row_bytes(plan)));
+        kStagingBytes / (first_adjoining_dim(plan) == row ? row_bytes : staged_pitch(staged_row_bytes(plan)));
     plan.tile[row] = static_cast<int32_t>(std::min<int64_t>(plan.tile[row], most));
   }
 }
@@ -601,18 +619,6 @@ bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
   return bytes <= facts.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
 }
 
-// Whether tiles of 1 to 4 bytes go through staging for the sake of their rows alone: an L1 set takes a line
-// only every few cycles, and staging's lie in all sets.
-bool stages_crowded_rows(const Problem& p, int row, const CpuFacts& facts) {
-  const int64_t e = p.element_bytes;
-  if (e > 4 || !is_plain(e) || 2 * element_count(p) * e < kBeyondL2Bytes || tile_in_blocks(p, false))
-    return false;
-  const Sides sides = fuse_sides(p, row, facts);
-  if (!sides.fuse() && p.dims[p.rank - 1].extent * e < 2 * kLine) return false;
-  const int64_t rows = kLine / e;
-  return rows_in_one_set(p, row, sides.row_dims, rows) >= rows / 4 * 3;
-}
-
 Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
@@ -625,7 +631,13 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
   if (carries_rows(p, facts)) return Kernel::kTile;
   if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
-  if (stages_crowded_rows(p, row, facts)) return Kernel::kStaged;
+  // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
+  // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
+  // 16^5 .21 -> .33; .11 -> .27; but of half the rows in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
+  constexpr int64_t kStagedMeetingBytes = kBeyondL2Bytes / 2;
+  if (p.element_bytes <= 4 && element_count(p) * p.element_bytes >= kStagedMeetingBytes &&
+      !tile_in_blocks(p, false) && rows_meet(p, row, facts))
+    return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
   return stages_beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
@@ -703,25 +715,26 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   return bits % std::min<int64_t>(e, 8) == 0;
 }
 
-bool tile_rows_adjoin(const Plan& plan) {
+int first_adjoining_dim(const Plan& plan) {
   const Problem& p = plan.problem;
-  int row = tile_row_dim(plan.kernel, p);
-  const int first = p.rank - plan.fused_cols - plan.fused_rows;
+  uint64_t row_dims = 0;
+  for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d))
+    row_dims |= uint64_t{1} << d;
+  int first = p.rank - plan.fused_cols;
   int64_t bytes = p.element_bytes;
-  for (int d = p.rank - 1; d >= first; bytes *= p.dims[d].extent, --d) {
-    if (p.dims[d].out_stride != bytes || (d > first && plan.tile[d] != p.dims[d].extent)) return false;
+  for (int d = p.rank - 1; d > 0; --d) {
+    bytes *= p.dims[d].extent;
+    const bool next_adjoins = plan.tile[d] == p.dims[d].extent && p.dims[d - 1].out_stride == bytes;
+    if (!next_adjoins || (d <= first && !(row_dims >> (d - 1) & 1))) break;
+    first = std::min(first, d - 1);
   }
-  for (int k = 0; k < plan.fused_rows; ++k, row = next_row_dim(p, row)) {
-    const bool cut = plan.tile[row] != p.dims[row].extent;
-    if (row < first || (cut && k + 1 < plan.fused_rows)) return false;
-  }
-  return true;
+  return first;
 }
 
 int64_t staged_row_bytes(const Plan& plan) {
-  const int64_t part = tile_cols(plan) * plan.problem.element_bytes;
-  const int64_t parts = tile_rows_adjoin(plan) ? tile_rows(plan) : 1;
-  return std::max(part * parts, kStagedRunBytes) + kLine;
+  int64_t bytes = plan.problem.element_bytes;
+  for (int d = first_adjoining_dim(plan); d < plan.problem.rank; ++d) bytes *= plan.tile[d];
+  return std::max(bytes, kStagedRunBytes) + kLine;
 }
 
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.

@@ -70,8 +70,9 @@ int64_t tile_cols(const Plan& plan);
 bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
 inline constexpr int64_t kCarriedRows = 256;
 
-// Whether a tile's rows follow one another in the output without a gap.
-bool tile_rows_adjoin(const Plan& plan);
+// The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
+// dim, or a row dim before that. Rows that differ in those alone are one row to kStaged.
+int first_adjoining_dim(const Plan& plan);
 
 // kStaged writes an output row when it has at least this much of it: whole lines, enough for a DRAM page to
 // be opened.

@@ -122,6 +122,15 @@ void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor p
   });
 }
 
+// Enters in a table of places the dim that continues the `count` it has.
+int64_t add_places(int64_t* places, int64_t count, int64_t extent, int64_t stride) {
+  if (count == 1) places[0] = 0;
+  for (int64_t k = 1; k < extent; ++k) {
+    for (int64_t i = 0; i < count; ++i) places[k * count + i] = places[i] + k * stride;
+  }
+  return count * extent;
+}
+
 // Where a fused tile's rows and columns lie, in bytes from its first; empty tables for other plans.
 struct Places {
   explicit Places(const Plan& plan) {
@@ -129,27 +138,18 @@ struct Places {
     int64_t rows = 1, cols = 1;
     for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d)) {
       row_dims[k] = d;
-      if (is_fused(plan)) rows = add(out, rows, plan.tile[d], p.dims[d].out_stride);
+      if (is_fused(plan)) rows = add_places(out, rows, plan.tile[d], p.dims[d].out_stride);
     }
     if (!is_fused(plan)) return;
     for (int k = 1; k <= plan.fused_cols; ++k) {
       const Dim& dim = p.dims[p.rank - k];
-      cols = add(in, cols, plan.tile[p.rank - k], dim.in_stride);
+      cols = add_places(in, cols, plan.tile[p.rank - k], dim.in_stride);
     }
   }
 
   int64_t in[kMostFused];   // of input row j, which is the tile's column j
   int64_t out[kMostFused];  // of output row i
   int row_dims[kMaxDims];   // innermost in the input first
-
- private:
-  static int64_t add(int64_t* places, int64_t count, int64_t extent, int64_t stride) {
-    if (count == 1) places[0] = 0;
-    for (int64_t k = 1; k < extent; ++k) {
-      for (int64_t i = 0; i < count; ++i) places[k * count + i] = places[i] + k * stride;
-    }
-    return count * extent;
-  }
 };
 
 // Rows and columns of the tile at hand.
@@ -231,32 +231,53 @@ void copy_lines(char* out, const char* in, int64_t lines) {
   std::memcpy(out, in, static_cast<size_t>(lines * kLine));
 }
 
+// Where the rows of a fused tile lie in the staging memory, and where the staged rows that they are parts of
+// lie in the output, in bytes from the first.
+struct StagedPlaces {
+  StagedPlaces(const Plan& plan, const Places& places, int first_adjoining, int64_t pitch) {
+    int64_t rows = 1, staged_rows = 1;
+    for (int k = 0; is_fused(plan) && k < plan.fused_rows; ++k) {
+      const int d = places.row_dims[k];
+      const int64_t out_stride = plan.problem.dims[d].out_stride;
+      if (d >= first_adjoining) {
+        rows = add_places(staged, rows, plan.tile[d], out_stride);
+      } else {
+        rows = add_places(staged, rows, plan.tile[d], staged_rows * pitch);
+        staged_rows = add_places(out, staged_rows, plan.tile[d], out_stride);
+      }
+    }
+  }
+
+  int64_t staged[kMostFused];
+  int64_t out[kMostFused] = {};
+};
+
 void run_staged(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
-  const bool adjoin = tile_rows_adjoin(plan);
+  const int first_adjoining = first_adjoining_dim(plan), first_col = p.rank - plan.fused_cols;
+  const bool adjoin = first_adjoining == row;  // of tiles that are not fused
   const int64_t in_pitch = p.dims[col].in_stride, out_stride = p.dims[row].out_stride;
   const int64_t row_bytes = staged_row_bytes(plan), pitch = staged_pitch(row_bytes);
-  const int64_t most_bytes =
-      (adjoin ? tile_rows(plan) : 1) * tile_cols(plan) * p.element_bytes;  // that a tile adds to a row
+  int64_t most_bytes = p.element_bytes;  // that a tile adds to a staged row
+  for (int d = first_adjoining; d < p.rank; ++d) most_bytes *= plan.tile[d];
   const int64_t tiles_per_write = row_bytes / most_bytes;
   const Places places(plan);
-  int64_t staged_places[kMostFused];  // of a fused tile's rows in the staging memory
-  for (int64_t i = 0; is_fused(plan) && i < tile_rows(plan); ++i)
-    staged_places[i] = adjoin ? places.out[i] : i * pitch;
+  const StagedPlaces staged_places(plan, places, first_adjoining, pitch);
   const MicroKernels& micro = micro_kernels_in_use();
   const auto transpose = of_width(micro.transpose, p);
   const auto transpose_placed = of_width(micro.transpose_placed, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char memory[kStagingBytes + 2 * kLine];
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
-                      out_stride, is_fused(plan) ? places.out : nullptr);
+                      out_stride, is_fused(plan) ? staged_places.out : nullptr);
     TileWalk at(plan, first);
     Prefetcher ahead(plan, places, in, first + 1, last);
-    staged.begin(out + at.out, adjoin ? 1 : Shape(plan, places, at).rows);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const auto [rows, cols] = Shape(plan, places, at);
-      const int64_t staged_rows = adjoin ? 1 : rows;
+      int64_t parts = 1;  // rows of the tile in a staged row
+      for (int d = first_adjoining; d < first_col; ++d) parts *= at.extent[d];
+      const int64_t staged_rows = rows / parts;
       const bool rows_end = !staged.continues(out + at.out, staged_rows);
       if (rows_end || staged.filled() + most_bytes > row_bytes) {
         // Spread over the writes: more prefetches at a time than the core can queue are dropped.
@@ -267,12 +288,13 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
         if (rows_end) staged.begin(out + at.out, staged_rows);
       }
       if (is_fused(plan)) {
-        transpose_placed(p.element_bytes, in + at.in, places.in, staged.next(), staged_places, rows, cols);
+        transpose_placed(p.element_bytes, in + at.in, places.in, staged.next(), staged_places.staged, rows,
+                         cols);
       } else {
         transpose(p.element_bytes, in + at.in, in_pitch, staged.next(),
                   adjoin ? cols * p.element_bytes : pitch, rows, cols);
       }
-      staged.add((adjoin ? rows : 1) * cols * p.element_bytes);
+      staged.add(parts * cols * p.element_bytes);
     }
     staged.write(true, [](int64_t) {});
     micro.fence();
