@@ -193,12 +193,13 @@ bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheB
 int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
 
 // What the tables above say of problems this large: streaming stores pay from somewhat more than the last
-// cache, from less than that where it is far (the same Xeon, 5 MB for 10: copies of 6 to 8 MB .64 -> 1.03, 2
-// x 1024 x 16 x 64 -> 0,2,1,3 in 2 bytes .35 -> .83, 3 x 400000 in 4 .52 -> 1.00; 2.5 MB: 5 x 200000 in 2 .88
+// cache (Zen 5, 38 MB: 64 x 3 x 224 x 224 -> 0,2,3,1 in 2 bytes .74 -> .99 of a copy, a copy .90 -> 1.03),
+// from less than that where it is far (the same Xeon, 5 MB for 10: copies of 6 to 8 MB .64 -> 1.03, 2 x 1024
+// x 16 x 64 -> 0,2,1,3 in 2 bytes .35 -> .83, 3 x 400000 in 4 .52 -> 1.00; 2.5 MB: 5 x 200000 in 2 .88
 // -> .50).
-bool beyond_caches(const Problem& p, const CpuFacts& facts) {
+bool beyond_caches(const Problem& p, const CpuFacts& facts, int near_eighths = 9) {
   const int64_t eighth = cache_bytes(facts) / 8;
-  return 2 * element_count(p) * p.element_bytes >= eighth * (cache_is_near(facts) ? 10 : 5);
+  return 2 * element_count(p) * p.element_bytes >= eighth * (cache_is_near(facts) ? near_eighths : 5);
 }
 
 // Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
@@ -275,6 +276,9 @@ bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
 // 4 .43 -> .35).
 constexpr int64_t kStagedSideBytes = 1024;
 constexpr int kShortSidesLeave = 5;
+// What is split or merged in registers is as good as copied, and staging is not (64 x 225 x 225 x 3 ->
+// 0,3,1,2 in 2 bytes, 39 MB, .87 -> .75).
+constexpr int kNarrowSidesLeave = 11;
 
 // Fused tiles where the last cache is near, by whether cores move lines, and log2 of the element's bytes. Of
 // a copy, stored within the caches and streamed: yes (Zen 5), 20^5 reversed in 4 bytes .58 -> .68, 18^5 in 8
@@ -291,7 +295,7 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int64_t bytes = 2 * element_count(p) * e, eighth = cache_bytes(facts) / 8;
   if (bytes >= eighth * kConflictsLeave && rows_meet(p, row, facts)) return true;
   if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
-  if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts);
+  if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
   const bool fused = cache_is_near(facts) && fuse_sides(p, row, facts).fuse();
   return bytes >= eighth * (fused ? kFusedLeave[moves_lines(facts)][width_row(e)] : kShortSidesLeave);
 }
