@@ -270,24 +270,20 @@ bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
 }
 
-// Of tiles with shorter sides than this, staging leaves the caches from so many eighths of them on (Zen 5,
-// whose last cache neighbours share: 40 x 41 x 39 x 40 reversed in 4 bytes .24 -> .46 of a copy, 37 x 41 x 31
-// x 29 x 13 reversed in 1 .36 -> .63, 200 x 150 x 200 in 2 .20 -> .43; at three eighths 33 x 35 x 37 x 39 in
-// 4 .43 -> .35).
+// Tiles with shorter sides than this, fused ones too, leave the caches from so many eighths of the last one
+// on, which neighbours share. Of a copy, stored within the caches and streamed (Zen 5): 40 x 41 x 39 x 40
+// reversed in 4 bytes .24 -> .46, 299 x 251 x 203 in 1 .14 -> .36, 200 x 150 x 200 in 2 .20 -> .43, 20^5 in 4
+// .58 -> .68, 18^5 in 8 .35 -> .54, 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15 in 1 .31 -> .50; AVX2 .27 -> .59; but at
+// three eighths 33 x 35 x 37 x 39 in 4 .43 -> .35.
 constexpr int64_t kStagedSideBytes = 1024;
 constexpr int kShortSidesLeave = 5;
 // What is split or merged in registers is as good as copied, and staging is not (64 x 225 x 225 x 3 ->
 // 0,3,1,2 in 2 bytes, 39 MB, .87 -> .75).
 constexpr int kNarrowSidesLeave = 11;
-
-// Fused tiles where the last cache is near, by whether cores move lines, and log2 of the element's bytes. Of
-// a copy, stored within the caches and streamed: yes (Zen 5), 20^5 reversed in 4 bytes .58 -> .68, 18^5 in 8
-// .35
-// -> .54, 24^5 in 2 .32 -> .46, 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15 in 1 .31 -> .50; no (Zen 4 with AVX-512),
-// 8^7 reversed in 4 bytes .33 -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 ->
-// .54, 10^6 in 8 .23 -> .32, 4 x 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 ->
-// .28, and 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15 in 1, nine eighths, .16 -> .11.
-constexpr int kFusedLeave[2][5] = {{10, 5, 3, 3, 3}, {5, 5, 5, 5, 10}};
+// Fused tiles where cores do not move lines, by log2 of the element's bytes (Zen 4 with AVX-512): 8^7
+// reversed in 4 bytes .33 -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 -> .54,
+// 10^6 in 8 .23 -> .32, 4 x 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 -> .28.
+constexpr int kFusedLeave[5] = {5, 5, 3, 3, 3};
 
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
@@ -296,8 +292,8 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   if (bytes >= eighth * kConflictsLeave && rows_meet(p, row, facts)) return true;
   if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
-  const bool fused = cache_is_near(facts) && fuse_sides(p, row, facts).fuse();
-  return bytes >= eighth * (fused ? kFusedLeave[moves_lines(facts)][width_row(e)] : kShortSidesLeave);
+  const bool early = cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row, facts).fuse();
+  return bytes >= eighth * (early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
 }
 
 // Of what is streamed, only 4 bytes without conflicts are better off one vector's height at a time.
