@@ -251,6 +251,14 @@ bool rows_meet(const Problem& p, int row, const CpuFacts& facts) {
   return rows_in_one_set(p, row, sides.row_dims, rows) >= rows / 4 * 3;
 }
 
+// Whether a quarter of a direct tile's rows, and too many for the ways that it has, are in one set: pitches
+// next to multiples of a way, of its halves and of its thirds. In L1 itself none does harm.
+bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
+  constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
+  return element_count(p) * p.element_bytes >= kNearBytes &&
+         rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
+}
+
 // Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by
 // whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2, 1 byte 3264^2 .36 -> .65; no: Zen 4
 // with AVX2, 4 bytes 1472^2 .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes
@@ -349,7 +357,7 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
 // 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32.
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
-  constexpr int kEighths[] = {0, 4, 6, 6, 6};
+  constexpr int kEighths[] = {0, 4, 5, 6, 6};
   constexpr int64_t kRowBytes[] = {0, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts)) return false;
   const int64_t e = p.element_bytes;
@@ -366,14 +374,6 @@ TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
   const int64_t bands = ceil_div(rows, kCarriedRows);
   return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
           std::min(cols, kTileBytes / element_bytes)};
-}
-
-// Whether a quarter of a direct tile's rows, and too many for the ways that it has, are in one set: pitches
-// next to multiples of a way, of its halves and of its thirds. In L1 itself none does harm.
-bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
-  constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
-  return element_count(p) * p.element_bytes >= kNearBytes &&
-         rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
