@@ -485,7 +485,7 @@ void set_tile(Plan& plan) {
                              : streaming    ? kStreamedShape[width]
                                             : direct_shape(p, row);
     shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
-    if (!streaming && !plan.in_blocks && p.rank == 2 && plan.threads > 1)
+    if (!streaming && !plan.in_blocks && p.rank == 2 && rows > shape.rows)
       shape.rows = even_rows(shape.rows, rows, plan.threads, line_elements(p.element_bytes));
   }
   if (plan.kernel == Kernel::kPieces) {
