@@ -268,11 +268,6 @@ struct Spread : I {
   }
 };
 
-template <class I>
-inline constexpr bool kSpreads = false;
-template <class I, int e>
-inline constexpr bool kSpreads<Spread<I, e>> = true;
-
 template <class I, int e, bool streaming = false>
 struct Tile {
   using Vec = typename I::Vec;
