@@ -192,14 +192,18 @@ bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheB
 
 int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
 
+// Whether a problem moves at least so many eighths of the last cache.
+bool fills(const Problem& p, const CpuFacts& facts, int eighths) {
+  return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
+}
+
 // What the tables above say of problems this large: streaming stores pay from somewhat more than the last
 // cache (Zen 5, 38 MB: 64 x 3 x 224 x 224 -> 0,2,3,1 in 2 bytes .74 -> .99 of a copy, a copy .90 -> 1.03),
 // from less than that where it is far (the same Xeon, 5 MB for 10: copies of 6 to 8 MB .64 -> 1.03, 2 x 1024
 // x 16 x 64 -> 0,2,1,3 in 2 bytes .35 -> .83, 3 x 400000 in 4 .52 -> 1.00; 2.5 MB: 5 x 200000 in 2 .88
 // -> .50).
 bool beyond_caches(const Problem& p, const CpuFacts& facts, int near_eighths = 9) {
-  const int64_t eighth = cache_bytes(facts) / 8;
-  return 2 * element_count(p) * p.element_bytes >= eighth * (cache_is_near(facts) ? near_eighths : 5);
+  return fills(p, facts, cache_is_near(facts) ? near_eighths : 5);
 }
 
 // Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
@@ -275,7 +279,7 @@ bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const bool late = moves_lines(facts) || !cache_is_near(facts);
   int eighths = kTilesLeave[late][width_row(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
-  return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
+  return fills(p, facts, eighths);
 }
 
 // Tiles with shorter sides than this, fused ones too, leave the caches from so many eighths of the last one
@@ -296,12 +300,11 @@ constexpr int kFusedLeave[5] = {5, 5, 3, 3, 3};
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  const int64_t bytes = 2 * element_count(p) * e, eighth = cache_bytes(facts) / 8;
-  if (bytes >= eighth * kConflictsLeave && rows_meet(p, row, facts)) return true;
+  if (fills(p, facts, kConflictsLeave) && rows_meet(p, row, facts)) return true;
   if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
   const bool early = cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row, facts).fuse();
-  return bytes >= eighth * (early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
+  return fills(p, facts, early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
 }
 
 // Of what is streamed, only 4 bytes without conflicts are better off one vector's height at a time.
@@ -361,7 +364,7 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int64_t kRowBytes[] = {0, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts)) return false;
   const int64_t e = p.element_bytes;
-  if (2 * element_count(p) * e < cache_bytes(facts) / 8 * kEighths[width_row(e)]) return false;
+  if (!fills(p, facts, kEighths[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (p.dims[row].extent * e < kInputRunBytes) return false;
   if (p.dims[p.rank - 1].extent * e < kRowBytes[width_row(e)]) return false;
@@ -418,8 +421,7 @@ int64_t even_rows(int64_t most, int64_t rows, int threads, int64_t vector) {
   const int64_t share = rows / threads;
   for (int64_t height = most / vector * vector; height > vector; height -= vector) {
     const int64_t past = share % height;
-    const int64_t excess =
-        past == 0 ? 0 : std::min(height - past, std::min(past, height - past) * (threads - 1));
+    const int64_t excess = std::min(height - past, std::min(past, height - past) * (threads - 1));
     if (excess * 4 <= share) return height;
   }
   return std::min(most, vector);
@@ -738,10 +740,14 @@ int first_adjoining_dim(const Plan& plan) {
   return first;
 }
 
-int64_t staged_row_bytes(const Plan& plan) {
+int64_t adjoining_bytes(const Plan& plan) {
   int64_t bytes = plan.problem.element_bytes;
   for (int d = first_adjoining_dim(plan); d < plan.problem.rank; ++d) bytes *= plan.tile[d];
-  return std::max(bytes, kStagedRunBytes) + kLine;
+  return bytes;
+}
+
+int64_t staged_row_bytes(const Plan& plan) {
+  return std::max(adjoining_bytes(plan), kStagedRunBytes) + kLine;
 }
 
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.

@@ -71,8 +71,10 @@ bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
 inline constexpr int64_t kCarriedRows = 256;
 
 // The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
-// dim, or a row dim before that. Rows that differ in those alone are one row to kStaged.
+// dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole
+// tile has so many bytes.
 int first_adjoining_dim(const Plan& plan);
+int64_t adjoining_bytes(const Plan& plan);
 
 // kStaged writes an output row when it has at least this much of it: whole lines, enough for a DRAM page to
 // be opened.

@@ -277,9 +277,8 @@ struct Tile {
   // Tiles of 1 byte read together, a strip. (With strips of 2 and 4 bytes too, of a copy: Zen 5, 1000^2 in 4
   // .59 -> .68, 700 x 900 .57 -> .70, 100 x 64 x 197 -> 0,2,1 .63 -> .71, 20^5 reversed in 2 .42 -> .55.)
   static constexpr int kTiles = e == 1 ? 256 / sizeof(Vec) : 1;
-  // A tile that no strip takes. (Others through memory, of a copy: 300 x 333 in 4 bytes .38 -> .33, 17 x 31
-  // .55
-  // -> .40. Of 2 bytes: 1472^2 .68 -> .73, 64 x 128 x 128 -> 0,2,1 .78 -> .82.)
+  // A tile that no strip takes: in registers and through memory, of a copy, 300 x 333 in 4 bytes .38 and .33,
+  // 17 x 31 .55 and .40, but 1472^2 in 2 bytes .68 and .73, 64 x 128 x 128 -> 0,2,1 .78 and .82.
   static constexpr bool kInRegisters = e != 2 || I::kLanes == 1;
   // Tiles of columns that are asked for ahead. With 4 and 2 of a copy, 13 aligned problems on a Xeon with
   // AVX-512 .67 and .73, 8192^2 in 8 bytes .32 and .39, 8000^2 in 4 .74 and .83; with 1 .74, but on Zen 5,

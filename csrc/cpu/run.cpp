@@ -131,25 +131,22 @@ int64_t add_places(int64_t* places, int64_t count, int64_t extent, int64_t strid
   return count * extent;
 }
 
-// Where a fused tile's rows and columns lie, in bytes from its first; empty tables for other plans.
+// A tile's row dims, and where a fused tile's columns lie in the input, in bytes from its first; an empty
+// table for other plans.
 struct Places {
   explicit Places(const Plan& plan) {
     const Problem& p = plan.problem;
-    int64_t rows = 1, cols = 1;
-    for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d)) {
+    for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d))
       row_dims[k] = d;
-      if (is_fused(plan)) rows = add_places(out, rows, plan.tile[d], p.dims[d].out_stride);
-    }
-    if (!is_fused(plan)) return;
-    for (int k = 1; k <= plan.fused_cols; ++k) {
+    int64_t cols = 1;
+    for (int k = 1; is_fused(plan) && k <= plan.fused_cols; ++k) {
       const Dim& dim = p.dims[p.rank - k];
       cols = add_places(in, cols, plan.tile[p.rank - k], dim.in_stride);
     }
   }
 
-  int64_t in[kMostFused];   // of input row j, which is the tile's column j
-  int64_t out[kMostFused];  // of output row i
-  int row_dims[kMaxDims];   // innermost in the input first
+  int64_t in[kMostFused];  // of input row j, which is the tile's column j
+  int row_dims[kMaxDims];  // innermost in the input first
 };
 
 // Rows and columns of the tile at hand.
@@ -163,12 +160,17 @@ struct Shape {
 
 void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Places places(plan);
+  int64_t out_places[kMostFused], rows = 1;  // of output row i
+  for (int k = 0; k < plan.fused_rows; ++k) {
+    const int d = places.row_dims[k];
+    rows = add_places(out_places, rows, plan.tile[d], plan.problem.dims[d].out_stride);
+  }
   const auto transpose = of_width(micro_kernels_in_use().transpose_placed, plan.problem);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const Shape shape(plan, places, at);
-      transpose(plan.problem.element_bytes, in + at.in, places.in, out + at.out, places.out, shape.rows,
+      transpose(plan.problem.element_bytes, in + at.in, places.in, out + at.out, out_places, shape.rows,
                 shape.cols);
     }
   });
@@ -236,6 +238,7 @@ void copy_lines(char* out, const char* in, int64_t lines) {
 struct StagedPlaces {
   StagedPlaces(const Plan& plan, const Places& places, int first_adjoining, int64_t pitch) {
     int64_t rows = 1, staged_rows = 1;
+    out[0] = 0;
     for (int k = 0; is_fused(plan) && k < plan.fused_rows; ++k) {
       const int d = places.row_dims[k];
       const int64_t out_stride = plan.problem.dims[d].out_stride;
@@ -249,7 +252,7 @@ struct StagedPlaces {
   }
 
   int64_t staged[kMostFused];
-  int64_t out[kMostFused] = {};
+  int64_t out[kMostFused];
 };
 
 void run_staged(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
@@ -259,8 +262,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const bool adjoin = first_adjoining == row;  // of tiles that are not fused
   const int64_t in_pitch = p.dims[col].in_stride, out_stride = p.dims[row].out_stride;
   const int64_t row_bytes = staged_row_bytes(plan), pitch = staged_pitch(row_bytes);
-  int64_t most_bytes = p.element_bytes;  // that a tile adds to a staged row
-  for (int d = first_adjoining; d < p.rank; ++d) most_bytes *= plan.tile[d];
+  const int64_t most_bytes = adjoining_bytes(plan);  // that a tile adds to a staged row
   const int64_t tiles_per_write = row_bytes / most_bytes;
   const Places places(plan);
   const StagedPlaces staged_places(plan, places, first_adjoining, pitch);
@@ -345,7 +347,6 @@ void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor paralle
     }
     alignas(kLine) char memory[2 * kStreamedPiecesBytes + kMostPieceBytes + 2 * kLine];
     StagedRows staged(micro.stream, memory, 0, 0);
-    staged.begin(out + at.out, 1);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const bool ends = !staged.continues(out + at.out, 1);
       if (ends || staged.filled() >= kStreamedPiecesBytes) staged.write(ends, [](int64_t) {});
@@ -436,7 +437,6 @@ void run_gathered_runs(const Plan& plan, const char* in, char* out, ParallelFor 
     StagedRows staged(micro.stream, memory, kPitch, rows.out_stride);
     TileWalk at(plan, first);
     const auto rows_at_hand = [&] { return row == next ? 1 : at.extent[row]; };
-    staged.begin(out + at.out, rows_at_hand());
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const bool ends = !staged.continues(out + at.out, rows_at_hand());
       if (ends || staged.filled() >= kRowBytes) staged.write(ends, [](int64_t) {});

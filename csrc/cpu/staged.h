@@ -25,7 +25,7 @@ class StagedRows {
         out_stride_(out_stride),
         places_(places) {}
 
-  // Rows that start at `out` and beyond. Those before must have been written to their end.
+  // Rows that start at `out` and beyond. Those before, at first none, must have been written to their end.
   void begin(char* out, int64_t rows) {
     out_ = out;
     rows_ = rows;
