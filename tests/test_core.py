@@ -648,13 +648,18 @@ def test_output_rows_that_crowd(
 
 
 def test_threads_get_even_shares_of_rows() -> None:
-    def rows(shape: tuple[int, ...], threads: int) -> int:
-        return _C.plan_cpu(of_case(shape, (1, 0), 4), threads, l1_bytes=48 << 10, l3_bytes=32 << 20).tile[0]
+    def rows(shape: tuple[int, ...], size: int, threads: int) -> int:
+        problem = of_case(shape, (1, 0), size)
+        return _C.plan_cpu(problem, threads, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=1).tile[0]
 
-    assert rows((250, 200), 1) == 64
-    assert rows((250, 200), 2) == 48  # 96 and 104, not 128 and 72
-    assert rows((800, 250), 2) == 64  # 128 and 122
-    assert rows((700, 1500), 16) == 48  # 96, not 128
+    assert rows((250, 200), 4, 1) == 64
+    assert rows((250, 200), 4, 2) == 48  # 96 and 104, not 128 and 72
+    assert rows((800, 250), 4, 2) == 64  # of whole lines, which may be cut anywhere
+    assert rows((700, 1500), 4, 16) == 48  # 96, not 128
+    assert [rows((8193, 8191), 1, threads) for threads in (2, 16)] == [448, 256]  # staged: 512, not 896
+    assert [rows((8192, 8191), 1, threads) for threads in (2, 16)] == [448, 448]
+    assert [rows((9001, 7001), 8, threads) for threads in (2, 16)] == [984, 488]  # carried
+    assert rows((9001, 300), 8, 16) == 304  # of few rows several threads have parts of each
 
 
 @pytest.mark.parametrize(
@@ -709,6 +714,25 @@ def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> No
     assert stores == ["streaming", "ordinary"]
 
 
+def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
+    """High tiles, no blocks and fewer prefetches where it is far, as on Xeons of many cores."""
+
+    def plans(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> list[_C.Plan]:
+        problem = of_case(shape, dims, size)
+        return [
+            _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=mib << 20, line_vectors=1, piece_bytes=0)
+            for mib in (32, 300)
+        ]
+
+    assert [plan.tile for plan in plans((8000, 8000), (1, 0), 4)] == [[64, 64], [512, 32]]
+    assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[512, 32], [512, 32]]
+    assert [plan.in_blocks for plan in plans((8192, 8192), (1, 0), 4)] == [True, False]
+    assert [plan.in_blocks for plan in plans((8192, 8192), (1, 0), 2)] == [True, True]
+    assert [plan.prefetches for plan in plans((8191, 8193), (1, 0), 1)] == [True, False]
+    assert [plan.prefetches for plan in plans((300, 400, 200), (2, 1, 0), 1)] == [True, True]  # pieces of 200 bytes
+    assert [plan.prefetches for plan in plans((1000, 1000), (1, 0), 1)] == [False, False]  # within the caches
+
+
 def test_cores_that_move_half_lines_stream_earlier() -> None:
     """AVX-512 on a core whose L1 cache has 32 KiB streams as AVX2 does: within what a near cache holds."""
     for shape, dims, kernel in [((4000, 400), (1, 0), "stream"), ((18,) * 5, (4, 3, 2, 1, 0), "staged")]:
@@ -745,7 +769,7 @@ def test_which_rows_are_carried() -> None:
     assert [plan((3001, 3003), 8, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
     assert [plan((3001, 3003), 16, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
     assert [plan((3001, 3003), 4, 64, vectors).carries for vectors in (0, 1, 2)] == [False, True, False]
-    assert plan((20_001, 300), 4, 64).tile == [160, 128]  # not 256 and 44
+    assert plan((20_001, 600), 4, 64).tile == [304, 128]  # not 512 and 88
 
 
 def test_long_runs_fit_a_tile() -> None:

@@ -26,7 +26,7 @@ bool operator==(const Plan& a, const Plan& b) {
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.word_step == b.word_step && a.threads == b.threads &&
          a.stores == b.stores && a.in_blocks == b.in_blocks && a.carries == b.carries &&
-         std::strcmp(a.isa, b.isa) == 0;
+         a.prefetches == b.prefetches && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -93,6 +93,7 @@ std::string to_string(const Plan& plan) {
     s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
     if (plan.in_blocks) s << ", in_blocks=True";
     if (plan.carries) s << ", carries=True";
+    if (plan.prefetches) s << ", prefetches=True";
     s << ", isa=" << plan.isa;
   }
   s << ")";

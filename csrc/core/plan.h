@@ -64,7 +64,8 @@ struct Plan {
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets
   bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
-  const char* isa = "";    // CPU: instruction set of the micro-kernels
+  bool prefetches = false;  // CPU, staged: asks for the tiles to come
+  const char* isa = "";     // CPU: instruction set of the micro-kernels
 };
 
 bool operator==(const Plan& a, const Plan& b);

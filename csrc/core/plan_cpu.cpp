@@ -149,8 +149,20 @@ Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
 constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32, 64}, {32, 32}};
 constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
-constexpr TileShape kStreamedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 64}, {32, 64}};
 constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
+// By whether the last cache is near. High and narrow tiles read on from where they were, which the machine's
+// prefetchers follow. Of a copy, 64 columns of 32 rows, in 4 bytes of 64, and so: Xeon with AVX-512, 16
+// threads; 4, 8192^2 in 4 bytes .52 -> .74; .40 -> .71, in 8 .43 -> .61; .31 -> .56, in 16 .44 -> .65; .42 ->
+// .61, 8000^2 in 8 .80 -> .90; .82 -> .97; Zen 5, 4096^2 in 8 .81 -> .86, in 16 .81 -> .89, but 8000^2 in 4
+// .87 -> .79.
+constexpr TileShape kStreamedShape[2][5] = {{{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
+                                            {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}}};
+// The same with rows that are carried, 256 and so: Zen 5, 8191 x 8193 in 8 bytes .73 -> .84, 5001 x 4003 in 4
+// .76 -> .85, in 8 .75 -> .88; Xeon, 16 threads; 4, 8191 x 8193 in 4 .66 -> .70; .57 -> .65, in 8 .65 -> .84;
+// .67 -> .80, in 16 .81 -> .84; .69 -> .83; but with 512 in 2, Zen 5 .70 -> .67.
+constexpr int64_t kCarriedShapeRows[] = {0, 256, 512, 1024, kCarriedRows};
+// What is staged or carried has at least so many rows for the threads' sake.
+constexpr int64_t kLeastBandRows = 64;
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has
 // less than kFusedSideBytes or that many elements, which the staging memory holds.
 constexpr TileShape kFusedShape[] = {{256, 256}, {128, 128}, {64, 128}, {32, 64}, {32, 32}};
@@ -162,6 +174,8 @@ constexpr TileShape kRunsShape[] = {{64, 128}, {64, 128}, {64, 128}, {8, 64}, {8
 constexpr TileShape kStagedRunsShape[] = {{64, 128}, {64, 64}, {32, 64}, {32, 16}, {32, 16},
                                           {16, 8},   {16, 4},  {16, 4},  {8, 4}};
 constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
+
+constexpr int64_t kCopiedBytes = 64 << 10;
 
 // Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
 // follow.
@@ -307,11 +321,13 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   return fills(p, facts, early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
 }
 
-// Of what is streamed, only 4 bytes without conflicts are better off one vector's height at a time.
-bool tile_in_blocks(const Problem& p, bool streaming) {
-  if (!is_plain(p.element_bytes)) return false;
-  return p.element_bytes <= (streaming ? 2 : 0) ||
-         (p.element_bytes <= 4 && rows_conflict(p, tile_row_dim(Kernel::kTile, p)));
+// Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, and 4 without conflicts
+// or with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy).
+bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
+  const int64_t e = p.element_bytes;
+  if (!is_plain(e) || e > 4) return false;
+  if (streaming && (e <= 2 || !cache_is_near(facts))) return e <= 2;
+  return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
 }
 
 // Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
@@ -374,7 +390,7 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
 // Bands of one size.
 TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
   constexpr int64_t kTileBytes = 512;  // of an output row
-  const int64_t bands = ceil_div(rows, kCarriedRows);
+  const int64_t bands = ceil_div(rows, kCarriedShapeRows[width_row(element_bytes)]);
   return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
           std::min(cols, kTileBytes / element_bytes)};
 }
@@ -414,17 +430,21 @@ TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t ele
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
 }
 
-// Rows of a direct tile, at most so many and whole vectors, of which no thread gets a quarter more than its
-// share: shares end with tiles, unless pitches are whole lines (two threads, 200 x 200 in 4 bytes .33 -> .40
-// of a copy, 300 x 180 .34 -> .42).
-int64_t even_rows(int64_t most, int64_t rows, int threads, int64_t vector) {
-  const int64_t share = rows / threads;
-  for (int64_t height = most / vector * vector; height > vector; height -= vector) {
+// Rows of a matrix's tiles, whole vectors from `least` to `most`, of which no thread gets an eighth more than
+// its share: shares end with tiles, unless pitches are whole lines or rows few (of a copy, two threads, 200 x
+// 200 in 4 bytes .33 -> .40, 300 x 180 .34 -> .42; Xeon, 16 threads, 8191 x 8193 in 1, 448 rows and 256, .45
+// -> .55).
+int64_t even_rows(const Plan& plan, int64_t least, int64_t most) {
+  const Problem& p = plan.problem;
+  const Dim& rows = p.dims[tile_row_dim(plan.kernel, p)];
+  const int64_t vector = line_elements(p.element_bytes), share = rows.extent / plan.threads;
+  if (p.rank != 2 || rows.extent <= most || share < 2 * least || rows.out_stride % kLine == 0) return most;
+  for (int64_t height = most / vector * vector; height > least; height -= vector) {
     const int64_t past = share % height;
-    const int64_t excess = std::min(height - past, std::min(past, height - past) * (threads - 1));
-    if (excess * 4 <= share) return height;
+    const int64_t excess = std::min(height - past, std::min(past, height - past) * (plan.threads - 1));
+    if (excess * 8 <= share) return height;
   }
-  return std::min(most, vector);
+  return std::min(least, most);
 }
 
 // All of each side's dims but its outermost are whole in a tile.
@@ -455,63 +475,67 @@ void set_fused_tile(Plan& plan) {
   cut(first_col, cols, wanted.cols, kLine / std::gcd(cols * p.element_bytes, kLine));
 }
 
-void set_tile(Plan& plan) {
+void set_rows_tile(Plan& plan) {
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const int64_t run = p.dims[col].extent * p.element_bytes;
+  int64_t runs = 1;
+  if (plan.fused_cols > 1) {
+    runs = std::clamp<int64_t>(kGatheredBytes / run, 1, p.dims[col - 1].extent);
+    plan.tile[col - 1] = static_cast<int32_t>(runs);
+  }
+  plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(p.dims[col].extent, INT32_MAX));
+  if (row >= 0 && (plan.fused_cols == 1 || row != col - 1)) {
+    int64_t most = kRowsTileBytes / (run * runs);
+    if (plan.fused_cols > 1) most = std::min(most, kGatheredRows);
+    plan.tile[row] = static_cast<int32_t>(std::clamp<int64_t>(most, 1, p.dims[row].extent));
+  }
+}
+
+void set_pieces_tile(Plan& plan) {
+  const Problem& p = plan.problem;
+  const int first = p.rank - piece_dims(p);
+  for (int d = first; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
+  const int64_t pieces = p.dims[first - 1].extent;
+  const int64_t most = plan.stores == Stores::kStreaming ? kStreamedPiecesBytes : kPiecesBytes;
+  plan.tile[first - 1] = static_cast<int32_t>(std::min(pieces, ceil_div(most, piece_bytes(p))));
+}
+
+// Of a tile of one dim or two.
+TileShape tile_shape(const Plan& plan, int row, bool near) {
+  const Problem& p = plan.problem;
+  const int64_t e = p.element_bytes, cols = p.dims[p.rank - 1].extent;
+  const int64_t rows = row < 0 ? 1 : p.dims[row].extent;
+  const int width = width_row(e);
+  if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
+  if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
+  if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
+  if (plan.carries) return carried_shape(rows, cols, e);
+  const TileShape wanted = plan.in_blocks                      ? kBlocksShape[width]
+                           : plan.stores == Stores::kStreaming ? kStreamedShape[near][width]
+                                                               : direct_shape(p, row);
+  return (plan.stores == Stores::kStreaming ? streamed_shape : fit)(wanted, rows, cols, e);
+}
+
+void set_tile(Plan& plan, bool near) {
   const Problem& p = plan.problem;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   if (element_count(p) == 0 || p.rank == 0) return;
-  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
-  const int width = width_row(p.element_bytes);
-  const int64_t rows = row < 0 ? 1 : p.dims[row].extent, cols = p.dims[col].extent;
-  TileShape shape = {1, 1};
-  if (plan.kernel == Kernel::kCopy) shape = {1, std::min(cols, (int64_t{64} << 10) / p.element_bytes)};
-  if (plan.kernel == Kernel::kRows) {
-    const int64_t run = cols * p.element_bytes;
-    int64_t runs = 1;
-    if (plan.fused_cols > 1) {
-      runs = std::clamp<int64_t>(kGatheredBytes / run, 1, p.dims[col - 1].extent);
-      plan.tile[col - 1] = static_cast<int32_t>(runs);
-    }
-    plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(cols, INT32_MAX));
-    if (row >= 0 && (plan.fused_cols == 1 || row != col - 1)) {
-      int64_t most = kRowsTileBytes / (run * runs);
-      if (plan.fused_cols > 1) most = std::min(most, kGatheredRows);
-      plan.tile[row] = static_cast<int32_t>(std::clamp<int64_t>(most, 1, rows));
-    }
-    return;
+  if (plan.kernel == Kernel::kRows) return set_rows_tile(plan);
+  if (plan.kernel == Kernel::kPieces) return set_pieces_tile(plan);
+  if (is_fused(plan)) return set_fused_tile(plan);
+  const int row = tile_row_dim(plan.kernel, p);
+  auto [rows, cols] = tile_shape(plan, row, near);
+  plan.tile[p.rank - 1] = static_cast<int32_t>(std::min<int64_t>(cols, INT32_MAX));
+  if (plan.kernel == Kernel::kStaged) {
+    const bool adjoin = first_adjoining_dim(plan) == row;
+    rows = std::min(rows,
+                    kStagingBytes / (adjoin ? cols * p.element_bytes : staged_pitch(staged_row_bytes(plan))));
   }
-  if (plan.carries) {
-    shape = carried_shape(rows, cols, p.element_bytes);
-  } else if (plan.kernel == Kernel::kTile) {
-    const bool streaming = plan.stores == Stores::kStreaming;
-    const TileShape wanted = plan.in_blocks ? kBlocksShape[width]
-                             : streaming    ? kStreamedShape[width]
-                                            : direct_shape(p, row);
-    shape = (streaming ? streamed_shape : fit)(wanted, rows, cols, p.element_bytes);
-    if (!streaming && !plan.in_blocks && p.rank == 2 && rows > shape.rows)
-      shape.rows = even_rows(shape.rows, rows, plan.threads, line_elements(p.element_bytes));
-  }
-  if (plan.kernel == Kernel::kPieces) {
-    const int first = p.rank - piece_dims(p);
-    for (int d = first; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
-    const Dim& pieces = p.dims[first - 1];
-    const int64_t most = plan.stores == Stores::kStreaming ? kStreamedPiecesBytes : kPiecesBytes;
-    plan.tile[first - 1] = static_cast<int32_t>(std::min(pieces.extent, ceil_div(most, piece_bytes(p))));
-    return;
-  }
-  if (plan.kernel == Kernel::kStaged) shape = fit(staged_shape(p.element_bytes), rows, cols, p.element_bytes);
-  if (plan.kernel == Kernel::kStrided) shape = fit(kStridedShape[width], rows, cols, p.element_bytes);
-  if (is_fused(plan)) {
-    set_fused_tile(plan);
-  } else {
-    plan.tile[col] = static_cast<int32_t>(std::min<int64_t>(shape.cols, INT32_MAX));
-    if (row >= 0) plan.tile[row] = static_cast<int32_t>(shape.rows);
-  }
-  if (plan.kernel == Kernel::kStaged && !is_fused(plan)) {
-    const int64_t row_bytes = tile_cols(plan) * p.element_bytes;
-    const int64_t most =
-        kStagingBytes / (first_adjoining_dim(plan) == row ? row_bytes : staged_pitch(staged_row_bytes(plan)));
-    plan.tile[row] = static_cast<int32_t>(std::min<int64_t>(plan.tile[row], most));
-  }
+  if (plan.kernel == Kernel::kStaged || plan.carries) rows = even_rows(plan, kLeastBandRows, rows);
+  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks)
+    rows = even_rows(plan, line_elements(p.element_bytes), rows);
+  if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);
 }
 
 // Whether both sides have a dim that is contiguous, and not the same.
@@ -557,6 +581,18 @@ bool pieces_adjoin(const Problem& p) {
   return p.dims[p.rank - 1 - piece_dims(p)].out_stride == piece_bytes(p);
 }
 
+// Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
+// follow them, nor in whole blocks. In pieces of 256 bytes and more, asked for and not, of a copy, 1 byte:
+// Zen 5, 8192^2 .60 and .50, 7001 x 9001 .68 and .57; Xeon with AVX-512, 16 threads; 4, 8191 x 8193 .31 and
+// .49; .34 and .40, 8192^2 .48 and .57; .39 and .45, 8^8 reversed in 4 .48 and .54; .39 and .48; of less, 70
+// x 205 x 307 reversed in 2 .35 and .33; .43 and .32.
+bool prefetches(const Plan& plan, bool near) {
+  constexpr int64_t kFollowedBytes[2] = {256, 4096};
+  const Problem& p = plan.problem;
+  const int64_t piece = tile_rows(plan) * p.element_bytes;
+  return piece < kFollowedBytes[near] && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
+}
+
 Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
@@ -577,7 +613,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
     stream |= plan.carries;
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
-  plan.in_blocks = kernel == Kernel::kTile && !plan.carries && tile_in_blocks(normalised, stream);
+  plan.in_blocks = kernel == Kernel::kTile && !plan.carries && tile_in_blocks(normalised, facts, stream);
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
     const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), facts);
     plan.fused_rows = sides.row_dims;
@@ -587,7 +623,8 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kRows && stream && gathers_runs(normalised)) plan.fused_cols = 2;
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
-  set_tile(plan);
+  set_tile(plan, cache_is_near(facts));
+  plan.prefetches = kernel == Kernel::kStaged && stream && prefetches(plan, cache_is_near(facts));
   return plan;
 }
 
@@ -645,7 +682,7 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   // 16^5 .21 -> .33; .11 -> .27; but of half the rows in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
   constexpr int64_t kStagedMeetingBytes = kBeyondL2Bytes / 2;
   if (p.element_bytes <= 4 && element_count(p) * p.element_bytes >= kStagedMeetingBytes &&
-      !tile_in_blocks(p, false) && rows_meet(p, row, facts))
+      !tile_in_blocks(p, facts, false) && rows_meet(p, row, facts))
     return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;

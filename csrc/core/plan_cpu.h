@@ -68,7 +68,7 @@ int64_t tile_cols(const Plan& plan);
 // kTile: whether its micro-kernels can stream to the problem's rows, at any pitch; and most rows of a tile
 // that does.
 bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
-inline constexpr int64_t kCarriedRows = 256;
+inline constexpr int64_t kCarriedRows = 1024;
 
 // The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
 // dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole

@@ -280,10 +280,6 @@ struct Tile {
   // A tile that no strip takes: in registers and through memory, of a copy, 300 x 333 in 4 bytes .38 and .33,
   // 17 x 31 .55 and .40, but 1472^2 in 2 bytes .68 and .73, 64 x 128 x 128 -> 0,2,1 .78 and .82.
   static constexpr bool kInRegisters = e != 2 || I::kLanes == 1;
-  // Tiles of columns that are asked for ahead. With 4 and 2 of a copy, 13 aligned problems on a Xeon with
-  // AVX-512 .67 and .73, 8192^2 in 8 bytes .32 and .39, 8000^2 in 4 .74 and .83; with 1 .74, but on Zen 5,
-  // where 4 and 2 are alike, 8192^2 in 16 bytes .77 and .68. To rows at any pitch all are alike.
-  static constexpr int kAhead = 2;
 
   // Tiles of a block, down and across. The L1 cache fills one set only every few cycles, so rows that meet in
   // few sets are read and written some lines at a time, which lie in as many sets. The best of 64 to 1024
@@ -401,9 +397,11 @@ struct Tile {
     TX_UNROLL for (int q = 0; q < kLane; ++q) I::store_lanes([&](int l) { return out(l * kLane + q); }, v[q]);
   }
 
-  // Asks for a line of each column of the tile kAhead tiles of columns later, whether or not it exists.
+  // Asks for a line of each of the next tile's columns, whether or not it exists. Two tiles ahead, one, and
+  // none, of a copy (Xeon with AVX-512, 4 threads): 8191 x 8193 in 8 bytes .73 .82 .80, in 4 .54 .60 .53,
+  // 8000^2 in 4 .73 .74 .54.
   TX_INLINE void ask_ahead(Pitched<const char> in) {
-    const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kAhead * kSide * in.pitch;
+    const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kSide * in.pitch;
     for (int q = 0; q < kSide; ++q)  // unrolled, 2 bytes are slower (.63 for .68)
       __builtin_prefetch(reinterpret_cast<const char*>(later + q * in.pitch), 0, 2);
   }
@@ -951,6 +949,9 @@ void transpose_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_p
 // would be read from more places at a time than the machine's prefetchers follow.
 constexpr int64_t kLongRowBytes = 512;
 
+// Rows of a band of a tile that streams: whole vectors of every width.
+constexpr int64_t kBandRows = 64;
+
 template <class I, int e, bool streaming, bool in_blocks, class In, class Out>
 TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
@@ -979,8 +980,13 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   constexpr bool ahead = pitched && streaming && Wide::kTiles == 1;
   if constexpr (in_blocks) {
     transpose_blocks<Wide>(in.first, in.pitch, out.first, out.pitch, wide_rows, wide_cols);
-  } else if (ahead && cols >= Wide::kAhead * Wide::kSide) {
-    transpose_tiles<Wide, ahead>(in, out, wide_rows, wide_cols);
+  } else if (ahead && cols > Wide::kSide) {
+    // In bands, each across all columns: what is to be read next lies on from what was read last, or next to
+    // it, and neither many columns' lines nor many rows are needed at a time.
+    for (int64_t i = 0; i < wide_rows; i += kBandRows) {
+      const int64_t band = wide_rows - i < kBandRows ? wide_rows - i : kBandRows;
+      transpose_tiles<Wide, ahead>(in.from(0, i * e), out.from(i, 0), band, wide_cols);
+    }
   } else {
     transpose_tiles<Wide, false>(in, out, wide_rows, wide_cols);
   }

@@ -184,16 +184,10 @@ class Prefetcher {
         places_(places),
         in_(in),
         pitch_(plan.problem.dims[plan.problem.rank - 1].in_stride),
-        last_(last),
+        last_(plan.prefetches ? last : first),
         tile_(first),
         at_(plan, first),
-        shape_(plan, places, at_) {
-    // The machine's own prefetchers follow long pieces and whole blocks; what is stored within the caches is
-    // read from there.
-    const int64_t piece = tile_rows(plan) * plan.problem.element_bytes;
-    if (plan.stores == Stores::kOrdinary || piece >= kPage || (piece == pitch_ && piece < kLine))
-      last_ = first;
-  }
+        shape_(plan, places, at_) {}
 
   // About how many columns are still to be touched in the tiles before `until`.
   int64_t columns(int64_t until) const {
@@ -216,13 +210,11 @@ class Prefetcher {
   }
 
  private:
-  static constexpr int64_t kPage = 4096;
-
   const Plan& plan_;
   const Places& places_;
   const char* const in_;
   const int64_t pitch_;
-  int64_t last_;
+  const int64_t last_;
   int64_t tile_;
   int64_t column_ = 0;
   TileWalk at_;
