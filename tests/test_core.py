@@ -630,8 +630,9 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
     ("shape", "dims", "size", "kernel", "tile"),
     [
         ((64, 64, 64), (2, 1, 0), 4, "staged", [64, 1, 64]),  # all rows in one set of L1
-        ((32, 32, 32), (2, 1, 0), 4, "tile", [32, 1, 32]),  # which L2 holds
-        ((65, 64, 64), (2, 1, 0), 4, "tile", [64, 1, 65]),
+        ((32, 32, 32), (2, 1, 0), 4, "staged", [32, 1, 32]),
+        ((16, 32, 32), (2, 1, 0), 4, "tile", [32, 8, 16]),  # so little that L1 does not suffer
+        ((65, 64, 64), (2, 1, 0), 4, "tile", [64, 1, 65]),  # in many
         ((64, 64, 64), (2, 1, 0), 16, "tile", [8, 1, 64]),
         ((511, 513), (1, 0), 8, "tile", [8, 64]),  # a quarter of them
         ((500, 513), (1, 0), 8, "tile", [32, 64]),

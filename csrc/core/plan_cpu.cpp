@@ -679,8 +679,9 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
   // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
-  // 16^5 .21 -> .33; .11 -> .27; but of half the rows in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
-  constexpr int64_t kStagedMeetingBytes = kBeyondL2Bytes / 2;
+  // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows
+  // in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
+  constexpr int64_t kStagedMeetingBytes = 128 << 10;
   if (p.element_bytes <= 4 && element_count(p) * p.element_bytes >= kStagedMeetingBytes &&
       !tile_in_blocks(p, facts, false) && rows_meet(p, row, facts))
     return Kernel::kStaged;
