@@ -332,9 +332,11 @@ bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
 
 // Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
-// most bytes between rows at which they won, by the vectors of a line (one: Zen 5; two, AVX2: Zen 4, 8
-// bytes 2048^2 .70 of a copy, staged .82, 4096^2 .61 and .72) and log2 of the element's bytes. Few rows, of a
-// vector lane or more, grow side by side at any distance.
+// most bytes between rows at which they won, by the vectors of a line (one: Xeon with AVX-512, 8192^2 in 1
+// byte staged .51 of a copy, streamed .27; two, AVX2: Zen 4, 8 bytes 2048^2 .82 and .70, 4096^2 .72 and .61)
+// and log2 of the element's bytes. They win at any distance where cores move lines and the last cache is near
+// (Zen 5, 1 byte 8192^2 .61 -> .70, 16384 x 4096 .51 -> .63, 12288 x 6144 .61 -> .69; but of one thread,
+// 8192^2 .48 -> .40). Few rows, of a vector lane or more, grow side by side at any distance.
 constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
                                           {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
 constexpr int64_t kStreamedFew = 16;
@@ -357,8 +359,9 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
+  const bool any_pitch = moves_lines(facts) && cache_is_near(facts);
   const bool near = whole && rows.extent * e >= kLine &&
-                    rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][width_row(e)];
+                    (any_pitch || rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][width_row(e)]);
   if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merged ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {
