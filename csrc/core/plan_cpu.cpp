@@ -157,10 +157,13 @@ constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 // .87 -> .79.
 constexpr TileShape kStreamedShape[2][5] = {{{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
                                             {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}}};
-// The same with rows that are carried, 256 and so: Zen 5, 8191 x 8193 in 8 bytes .73 -> .84, 5001 x 4003 in 4
-// .76 -> .85, in 8 .75 -> .88; Xeon, 16 threads; 4, 8191 x 8193 in 4 .66 -> .70; .57 -> .65, in 8 .65 -> .84;
-// .67 -> .80, in 16 .81 -> .84; .69 -> .83; but with 512 in 2, Zen 5 .70 -> .67.
-constexpr int64_t kCarriedShapeRows[] = {0, 256, 512, 1024, kCarriedRows};
+// The same with rows that are carried, 256 and so: Xeon, 16 threads; 4, 8191 x 8193 in 4 bytes .66 -> .70;
+// .57
+// -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x 8193 in 8 .77 -> .81, 7001
+// x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4 8191 x 8193 .78 -> .73, and
+// with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
+constexpr int64_t kCarriedShapeRows[2][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
+                                             {0, 256, 512, 512, 512}};
 // What is staged or carried has at least so many rows for the threads' sake.
 constexpr int64_t kLeastBandRows = 64;
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has
@@ -391,9 +394,9 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
 }
 
 // Bands of one size.
-TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
+TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes, bool near) {
   constexpr int64_t kTileBytes = 512;  // of an output row
-  const int64_t bands = ceil_div(rows, kCarriedShapeRows[width_row(element_bytes)]);
+  const int64_t bands = ceil_div(rows, kCarriedShapeRows[near][width_row(element_bytes)]);
   return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
           std::min(cols, kTileBytes / element_bytes)};
 }
@@ -513,7 +516,7 @@ TileShape tile_shape(const Plan& plan, int row, bool near) {
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
   if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
-  if (plan.carries) return carried_shape(rows, cols, e);
+  if (plan.carries) return carried_shape(rows, cols, e, near);
   const TileShape wanted = plan.in_blocks                      ? kBlocksShape[width]
                            : plan.stores == Stores::kStreaming ? kStreamedShape[near][width]
                                                                : direct_shape(p, row);
