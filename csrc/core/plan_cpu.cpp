@@ -158,10 +158,9 @@ constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 constexpr TileShape kStreamedShape[2][5] = {{{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
                                             {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}}};
 // The same with rows that are carried, 256 and so: Xeon, 16 threads; 4, 8191 x 8193 in 4 bytes .66 -> .70;
-// .57
-// -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x 8193 in 8 .77 -> .81, 7001
-// x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4 8191 x 8193 .78 -> .73, and
-// with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
+// .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x 8193 in 8 .77 -> .81,
+// 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4 8191 x 8193 .78 ->
+// .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
 constexpr int64_t kCarriedShapeRows[2][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
                                              {0, 256, 512, 512, 512}};
 // What is staged or carried has at least so many rows for the threads' sake.
@@ -590,8 +589,8 @@ bool pieces_adjoin(const Problem& p) {
 // Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
 // follow them, nor in whole blocks. In pieces of 256 bytes and more, asked for and not, of a copy, 1 byte:
 // Zen 5, 8192^2 .60 and .50, 7001 x 9001 .68 and .57; Xeon with AVX-512, 16 threads; 4, 8191 x 8193 .31 and
-// .49; .34 and .40, 8192^2 .48 and .57; .39 and .45, 8^8 reversed in 4 .48 and .54; .39 and .48; of less, 70
-// x 205 x 307 reversed in 2 .35 and .33; .43 and .32.
+// .49; .34 and .40, 8192^2 .48 and .57; .39 and .45, 8^8 reversed in 4 .48 and .54; .39 and .48; but 70 x 205
+// x 307 reversed in 2 .35 and .33; .43 and .32. Shorter pieces were not measured there.
 bool prefetches(const Plan& plan, bool near) {
   constexpr int64_t kFollowedBytes[2] = {256, 4096};
   const Problem& p = plan.problem;
