@@ -75,7 +75,7 @@ def small_variants(element: int) -> list[tuple[int | str, ...]]:
 
 
 def tile_variants(element: int) -> list[tuple[int | str, ...]]:
-    """(in_bytes, out_bytes, threads, min_blocks, keep, fused) of every aligned tile worth compiling."""
+    """(in_bytes, out_bytes, threads, min_blocks, fused) of every aligned tile worth compiling."""
     found = []
     for in_bytes, out_bytes in itertools.product((128, 256, 512), repeat=2):
         shared = in_bytes // element * out_bytes
@@ -90,8 +90,7 @@ def tile_variants(element: int) -> list[tuple[int | str, ...]]:
                 continue
             fit = SHARED_MOST // (shared + 1024)
             for blocks in {min(fit, 65536 // (threads * registers)) for registers in (48, 64, 80, 128)} - {0}:
-                for keep in ("false", "true"):
-                    found.append((in_bytes, out_bytes, threads, blocks, keep, "false"))
+                found.append((in_bytes, out_bytes, threads, blocks, "false"))
     return found
 
 
@@ -191,9 +190,14 @@ def sources(family: str, element: int) -> list[dict[str, str]]:
     ]
 
 
+# A program is the sweep itself, the planner and the kernels.
+SWEEP = [ROOT / "benchmarks" / "tune.cu", *sorted((ROOT / "csrc" / "core").glob("*.cpp"))]
+KERNELS = ROOT / "csrc" / "cuda" / "run.cu"
+
+
 def compiler_flags(place: Path, arch: str) -> list[str]:
     """nvcc's, for a program whose own files are in `place`."""
-    return [f"-arch={arch}", "-O3", "-std=c++17", f"-I{place}", f"-I{ROOT / 'csrc'}"]
+    return [f"-arch={arch}", "-O3", "-std=c++20", f"-I{place}", f"-I{ROOT / 'csrc'}"]
 
 
 def build(files: dict[str, str], place: Path, arch: str) -> Path:
@@ -202,15 +206,7 @@ def build(files: dict[str, str], place: Path, arch: str) -> Path:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
     program = place / "tune"
-    csrc = ROOT / "csrc"
-    command = ["nvcc", *compiler_flags(place, arch), "-split-compile=0"]
-    command += [
-        ROOT / "benchmarks" / "tune.cu",
-        csrc / "cuda" / "run.cu",
-        *(csrc / "core").glob("*.cpp"),
-        "-o",
-        program,
-    ]
+    command = ["nvcc", *compiler_flags(place, arch), "-split-compile=0", *SWEEP, KERNELS, "-o", program]
     subprocess.run(command, check=True)
     return program
 

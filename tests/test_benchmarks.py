@@ -919,12 +919,11 @@ def test_what_a_sweep_compiles(family: str) -> None:
 
 
 def test_a_sweep_compiles(nvcc: str, tmp_path: Path) -> None:
-    """One variant of every family that a sweep compiles by itself, against the kernels as they are."""
+    """One variant of every family that a sweep compiles by itself, against the kernels and the planner as they are."""
     lines = [tune.variant_line(family, 1, variants(1)[0]) for family, variants in tune.VARIANTS.items()]
     lines += [f'{{"{name}", &run_planned<Kernel::{kernel}>}},' for kernel, name, _ in tune.NUMBERS.values()]
     (tmp_path / "variants.inc").write_text("\n".join(lines) + "\n")
-    command = [nvcc, *tune.compiler_flags(tmp_path, "sm_90"), "-c", "-o", tmp_path / "tune.o"]
-    subprocess.run([*command, tune.ROOT / "benchmarks" / "tune.cu"], check=True)
+    subprocess.run([nvcc, *tune.compiler_flags(tmp_path, "sm_90"), "-c", *tune.SWEEP], cwd=tmp_path, check=True)
 
 
 def test_a_sweep_ranks_what_has_figures(

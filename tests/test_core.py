@@ -437,9 +437,9 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), "staged", "tile_unaligned"),
     (Case("choice", "4-d reversed", (89, 83, 97, 79), (3, 2, 1, 0)), "staged", "tile_unaligned"),
     (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow"),
-    (Case("choice", "7 wide", (8_000_000, 7), (1, 0), SMALL), "staged", "narrow narrow staged staged"),
-    (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged"),
-    (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow"),
+    (Case("choice", "7 wide", (8_000_000, 7), (1, 0)), "staged", "narrow"),
+    (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged staged staged narrow"),
+    (Case("choice", "3 high", (3, 20_000_000), (1, 0)), "staged", "narrow"),
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "pieces", "periodic"),
     (
         Case("choice", "pieces in another order", (64, 48, 7, 29, 11), (1, 0, 3, 2, 4), SMALL),
@@ -526,6 +526,44 @@ def test_few_columns_have_a_tile_that_fits(
     else:
         compiled = ([124, 256], [128, 256], [252, 128], [252, 256], [64, 128], [128, 64], [128, 96])
         assert found in compiled, "one of the compiled sizes"
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "size", "by_vectors"),
+    [
+        ((5, 1 << 22), 4, True),
+        ((1 << 22, 5), 4, True),
+        ((15, 1 << 22), 1, True),
+        ((8, 1 << 22), 16, True),
+        ((3, (1 << 22) + 4), 4, True),
+        ((3, (1 << 22) + 2), 4, False),  # rows that begin at odd multiples of 8 bytes
+        ((17, 1 << 22), 1, False),  # too many rows for registers
+    ],
+)
+def test_few_rows_go_by_vectors(shape: tuple[int, int], size: int, by_vectors: bool) -> None:
+    """512 bytes of each row a warp, a lane 16 of each; else words, as many as rows allow."""
+    plan = _C.plan_cuda(of_case(shape, (1, 0), size), _C.DeviceFacts())
+    assert plan.kernel == "narrow"
+    rows = min(shape)
+    assert (plan.shared_bytes == 4 * 512 * rows) == by_vectors
+    assert not by_vectors or sorted(plan.tile) == sorted((rows, 512 // size))
+
+
+@needs_cuda_build
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda c: c[0].name)
+def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
+    """From 4 times L2 on, whatever the kernel that knows how to; L2's size changes nothing else."""
+    case, _, _ = choice
+    for size in case.itemsizes:
+        p = of_case(case.shape, case.dims, size, case.layout)
+        bytes_moved = math.prod(case.shape) * size
+        for l2 in (bytes_moved // 4, bytes_moved // 4 + 1):
+            if not 1 << 20 <= l2 < 1 << 31:
+                continue
+            plan = _C.plan_cuda(p, _C.DeviceFacts(l2_bytes=l2))
+            assert plan.keep == (plan.kernel != "strided" and bytes_moved >= 4 * l2), plan
+            assert ("keep=True" in str(plan)) == plan.keep
 
 
 @needs_cuda_build

@@ -570,6 +570,59 @@ def test_every_kernel(backend: str, kernel: str, seed: int, request: pytest.Fixt
         assert sum(n > 0 for n in per_width.values()) >= 4, per_width
 
 
+@pytest.mark.parametrize("rows", range(2, 16))
+def test_few_rows(rows: int, cuda: str, seed: int) -> None:
+    """Narrow matrices whose rows a lane holds, alone and in batches, with warps that have part of a tile."""
+    for size, row_bytes, batch in itertools.product(WIDTHS, (384, 512, 912, 3088), (1, 3)):
+        if size == 16 and rows > 8:
+            continue
+        for shape in ((batch, rows, row_bytes // size), (batch, row_bytes // size, rows)):
+            x = make_strided(shape, "contiguous", ITEMSIZE_DTYPE[size], cuda, seed)
+            poison_allocator(x.numel() * size, cuda)
+            what = f"{shape} {size}B"
+            assert_bytes(gather(_C.run_forced(x, [0, 2, 1], "narrow")), gather(x, [0, 2, 1]), what)
+
+
+# A problem for every CUDA kernel that may keep its input in L2: extents, of which 0 is as many as that takes, to a
+# multiple of 256; what that one has more; the permutation; and the width.
+KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [
+    ("copy", (0, 4096), 1, (0, 1), 1),
+    ("rows", (0, 64, 256), 0, (1, 0, 2), 4),  # by vectors,
+    ("rows", (0, 8, 513), 0, (1, 0, 2), 8),  # by elements,
+    ("rows", (0, 8, 1027), 0, (1, 0, 2), 1),  # long runs
+    ("rows", (0, 8, 127), 0, (1, 0, 2), 1),  # and short ones, by parts of vectors
+    ("tile", (0, 4096), 0, (1, 0), 1),
+    ("tile", (0, 4096), 0, (1, 0), 8),
+    ("tile_small", (0, 16), 0, (1, 0), 4),
+    ("narrow", (3, 0), 0, (1, 0), 4),
+    ("narrow", (0, 3), 0, (1, 0), 1),
+    ("narrow", (3, 0), 2, (1, 0), 2),  # by words
+    ("narrow", (0, 3), 2, (1, 0), 2),
+    ("periodic", (0, 3, 5), 0, (0, 2, 1), 4),
+    ("pieces", (0, 29, 37), 0, (0, 2, 1), 8),
+    ("staged", (33, 0), 0, (1, 0), 4),
+    ("tile_unaligned", (0, 4097), 0, (1, 0), 2),
+]
+
+
+@pytest.mark.parametrize("case", KEPT, ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1]))}-{c[4]}B")
+def test_large_inputs(case: tuple[str, tuple[int, ...], int, tuple[int, ...], int], cuda: str, seed: int) -> None:
+    """So large that L2 is asked to keep the input: as many bytes as that takes on this device."""
+    kernel, extents, more, dims, size = case
+    l2 = torch.cuda.get_device_properties(cuda).L2_cache_size
+    need_memory(5 * 5 * l2 // (1 << 30) + 1, "cuda")
+    unit = math.prod(n or 1 for n in extents) * size
+    scaled = -(-5 * l2 // (unit * 256)) * 256 + more
+    shape = tuple(n or scaled for n in extents)
+    generator = torch.Generator(cuda).manual_seed(seed)
+    x = torch.randint(0, 256, (math.prod(shape) * size,), dtype=torch.uint8, device=cuda, generator=generator)
+    x = x.view(-1, size).view(*shape, size)
+    elements = x.view(ITEMSIZE_DTYPE[size]).squeeze(-1)
+    assert tx.explain(elements, dims=dims).keep
+    out = _C.run_forced(elements, list(dims), kernel)
+    assert torch.equal(out.view(torch.uint8).view(*out.shape, size), x.permute(*dims, len(dims)))
+
+
 def test_forcing_an_unknown_kernel(device: str) -> None:
     with pytest.raises(ValueError, match=r"unknown kernel 'warp_drive'.*_C.kernels"):
         _C.run_forced(torch.zeros(4, 4, device=device), [1, 0], "warp_drive")

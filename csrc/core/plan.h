@@ -60,6 +60,7 @@ struct Plan {
                            // several short runs are gathered for a row
   int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int word_step = 1;       // CUDA, periodic, pieces: words between the lanes of a warp
+  bool keep = false;       // CUDA: L2 is asked to keep lines of the input longer than those of the output
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets

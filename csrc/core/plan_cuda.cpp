@@ -353,8 +353,9 @@ class Choices {
     return *staged_;
   }
 
-  // Whether the narrow kernel can run, and pays against staging.
+  // Whether the narrow kernel can run, and pays against staging; and whether by vectors.
   bool narrow();
+  bool narrow_by_vectors() { return narrow() && by_vectors_; }
   // Precondition: there is a period, or there are pieces.
   const WordOrder& period_order() {
     if (!period_order_) {
@@ -379,6 +380,7 @@ class Choices {
   std::optional<UnalignedChoice> unaligned_;
   std::optional<StagedTile> staged_;
   std::optional<bool> narrow_;
+  bool by_vectors_ = false;  // of narrow_
   std::optional<WordOrder> period_order_, pieces_order_;
 };
 
@@ -509,12 +511,19 @@ WhyNot fill_small(Plan& plan, Choices& choices) {
   return "";
 }
 
+// Whether a lane of the narrow kernel holds a block of all rows: everything at multiples of 16 bytes, and few
+// lanes of a warp without one.
+bool narrow_by_vectors(const Problem& p, const NarrowMatrix& n, uint64_t bits) {
+  constexpr double kFull = 0.75;
+  return n.rows >= 2 && n.rows <= narrow_vector_rows(p.element_bytes) && bits % kVector == 0 &&
+         filled(n.cols * p.element_bytes, kNarrowVectorBytes) >= kFull;
+}
+
 WhyNot fill_narrow(Plan& plan) {
   const Problem& p = plan.problem;
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
   const NarrowMatrix n = narrow_matrix(p);
-  if (p.element_bytes > kNarrowWidest) return "it is for elements of 1 to 8 bytes";
   const int word = word_bytes(p.element_bytes);
   if (n.rows > kNarrowMostRows) {
     return "it needs " + std::to_string(kNarrowMostRows) + " rows or columns at most, got " +
@@ -532,8 +541,24 @@ WhyNot fill_narrow(Plan& plan) {
     return "it needs addresses, long rows and the strides outside the matrix to be multiples of " +
            std::to_string(word) + " bytes";
   }
-  const int words = narrow_tile_words(n.rows);
   plan.tile[n.row_dim()] = static_cast<int32_t>(n.rows);
+  if (narrow_by_vectors(p, n, bits)) {
+    constexpr int kWarps = kNarrowThreads / 32;
+    plan.tile[n.col_dim()] = static_cast<int32_t>(kNarrowVectorBytes / p.element_bytes);
+    const int64_t tiles = tile_count(p, plan.tile);
+    if (tiles >= kFastDivLimit) return "it needs less than 2^31 tiles";
+    plan.variant = static_cast<int>(n.rows);
+    plan.block = kNarrowThreads;
+    plan.shared_bytes = static_cast<int>(n.rows) * kWarps * kNarrowVectorBytes;
+    plan.grid = ceil_div(tiles, int64_t{kWarps});
+    return needs_few_outer_dims(p, 2);
+  }
+  if (p.element_bytes > kNarrowWidest) {
+    return "elements of 16 bytes need 2 to " + std::to_string(narrow_vector_rows(p.element_bytes)) +
+           " rows or columns, got " + std::to_string(n.rows) + ", as long as to fill tiles of " +
+           std::to_string(kNarrowVectorBytes) + " bytes";
+  }
+  const int words = narrow_tile_words(n.rows);
   plan.tile[n.col_dim()] = static_cast<int32_t>(words * word / p.element_bytes);
   plan.block = kNarrowThreads;
   // Rows are gathered a batch at a time, from behind the tile too.
@@ -543,9 +568,9 @@ WhyNot fill_narrow(Plan& plan) {
   return needs_few_outer_dims(p, 2);
 }
 
-// H200, fraction of a copy (staged). Words that meet in a bank: 16 x 2M, 1 byte, .79 (.88); pairs: 2 x 30M, 1
-// byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 5 x 128 .81 (.91), 5 x 256 .94 (.89),
-// 12 x 128 .99 (.87).
+// By words. H200, fraction of a copy (staged). Words that meet in a bank: 16 x 2M, 1 byte, .79 (.88); pairs:
+// 2 x 30M, 1 byte, .83 (.92). Batches of small ones, 2 bytes: 3 x 256 .78 (.89), 5 x 128 .81 (.91), 5 x 256
+// .94 (.89), 12 x 128 .99 (.87).
 bool narrow_pays(const Problem& p, const NarrowMatrix& n) {
   if (n.rows < 2 || n.rows % 16 == 0 || (n.rows == 2 && n.merges && p.element_bytes == 1)) return false;
   constexpr int64_t kLeastRowBytes = 256, kLeastBytes = 2560;
@@ -618,7 +643,6 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const int64_t bands = ceil_div(m.rows, rows);
   plan.block = t.threads;
   plan.shared_bytes = t.shared_bytes();
-  // 256 bytes: what load_keep() brings to L2.
   const bool shares_lines = p.dims[m.row_dims[0]].in_stride % 256 != 0;
   const int64_t most =
       shares_lines ? bands_in_l2(2 * rows * cols * p.element_bytes, ceil_div(m.cols, cols), facts) : bands;
@@ -676,6 +700,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
   plan.grid = plan.group = 0;
+  plan.keep = false;
   plan.fused_rows = plan.fused_cols = plan.step = plan.word_step = 1;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   const bool empty = p.rank > 0 && p.dims[0].extent == 0;
@@ -709,6 +734,8 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
     return "there is no such kernel";
   }();
   if (!why_not.empty()) return why_not;
+  plan.keep =
+      kernel != Kernel::kStrided && element_count(p) * p.element_bytes >= kKeepTimesL2 * facts.l2_bytes;
   if (plan.grid > kMostBlocks)
     return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
   if (plan.shared_bytes > facts.shared_per_block) {
@@ -722,8 +749,9 @@ bool Choices::narrow() {
   if (narrow_) return *narrow_;
   Plan plan;
   plan.problem = problem_;
-  narrow_ =
-      fill(plan, Kernel::kNarrow, facts_, *this).empty() && narrow_pays(problem_, narrow_matrix(problem_));
+  narrow_ = fill(plan, Kernel::kNarrow, facts_, *this).empty();
+  by_vectors_ = plan.variant > 0;
+  narrow_ = *narrow_ && (by_vectors_ || narrow_pays(problem_, narrow_matrix(problem_)));
   return *narrow_;
 }
 
@@ -771,6 +799,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;
       const double time = choices.small().time;
       if (choices.tile().variant >= 0 && time > choices.tile().time) return false;
+      const bool of_any_size = kSmallVariants[choices.small().variant].most_bytes == 0;
+      if (of_any_size && choices.narrow_by_vectors()) return false;
       // 1 byte, 744 x 56 x 48 -> 0,2,1 with a time of 1.32 .67 (pieces .91), but 640 x 5 x 3 x 48 x 160 ->
       // 0,1,2,4,3 with 1.12 .95 (.77); 2 bytes, 91 x 286 x 24 x 64 -> 1,0,3,2 with 1.26 .83 (.88), but 10 x
       // 960 x 128 x 24 with 1.10 .96 (.90); 4 bytes, 41 x 82 x 3 x 100 x 32 -> 1,0,2,4,3 with 1.09 .84 (.93).
@@ -781,7 +811,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // The other kernels' times are of large problems. Up to this one of its own, they are no better on
       // small ones.
       constexpr double kSmall = 1.35;
-      if (kSmallVariants[choices.small().variant].most_bytes > 0) return time <= kSmall;
+      if (!of_any_size) return time <= kSmall;
       return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kNarrow:
@@ -801,7 +831,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // Few long rows: 8000 x 5 x 1000 -> 0,2,1, 2 and 4 bytes .99 (pieces .95 and .94).
       constexpr int64_t kLongRowBytes = 2000;
       const NarrowMatrix n = narrow_matrix(p);
-      return e > 1 && (n.rows > kNarrowFewRows || n.cols * e < kLongRowBytes);
+      const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
+      return e > 1 && (!few || n.cols * e < kLongRowBytes);
     }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;

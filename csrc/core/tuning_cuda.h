@@ -100,7 +100,6 @@ struct TileVariant {
   int out_bytes;
   int threads;
   int min_blocks;
-  bool keep;  // load through load_keep()
   TileTime time;
   bool fused = false;  // rows or columns are several dims
 
@@ -111,19 +110,25 @@ struct TileVariant {
 // smaller tiles serve matrices that the larger ones would not fill, and small problems. Keeping lines in L2
 // costs the narrow elements .01 to .05 at 64 MiB and gains the wide ones .01 to .02. Permutations: (staged).
 inline constexpr TileVariant kTileVariants[] = {
-    {1, 256, 256, 512, 1, false, {0.975, 0.50}},       // .956 .923 1.000 .961
-    {1, 128, 128, 64, 6, false, {0.975, 0.50}},        //
-    {1, 128, 128, 64, 6, false, {0.80, 0.70}, true},   // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (.49)
-    {2, 256, 256, 256, 3, false, {0.975, 0.60}},       // .959 .964 .922 .962
-    {2, 128, 128, 64, 12, false, {0.975, 0.60}},       //
-    {2, 128, 128, 64, 12, false, {0.87, 0.60}, true},  // the same .88 (.60); 4 bytes: unaligned
-    {4, 256, 256, 256, 3, false, {0.97, 0.50}},        // .963 .964 .950 .964
-    {4, 128, 128, 64, 12, false, {0.985, 0.62}},       // 184 x 32 x 248 x 24 -> 0,3,2,1 .94 (small: .84)
-    {8, 256, 256, 256, 4, true, {0.975, 0.60}},        // .947 .976 .950 .975
-    {8, 128, 128, 64, 12, true, {0.975, 0.60}},        // 100000 x 16 x 16 1.00 (staged: .96)
-    {16, 256, 256, 128, 4, true, {0.975, 0.50}},       // .970 .925 .968 .965
-    {16, 128, 128, 64, 12, true, {0.975, 0.50}},       //
+    {1, 256, 256, 512, 1, {0.975, 0.50}},       // .956 .923 1.000 .961
+    {1, 128, 128, 64, 6, {0.975, 0.50}},        //
+    {1, 128, 128, 64, 6, {0.80, 0.70}, true},   // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (.49)
+    {2, 256, 256, 256, 3, {0.975, 0.60}},       // .959 .964 .922 .962
+    {2, 128, 128, 64, 12, {0.975, 0.60}},       //
+    {2, 128, 128, 64, 12, {0.87, 0.60}, true},  // the same .88 (.60); 4 bytes: unaligned
+    {4, 256, 256, 256, 3, {0.97, 0.50}},        // .963 .964 .950 .964
+    {4, 128, 128, 64, 12, {0.985, 0.62}},       // 184 x 32 x 248 x 24 -> 0,3,2,1 .94 (small: .84)
+    {8, 256, 256, 256, 4, {0.975, 0.60}},       // .947 .976 .950 .975
+    {8, 128, 128, 64, 12, {0.975, 0.60}},       // 100000 x 16 x 16 1.00 (staged: .96)
+    {16, 256, 256, 128, 4, {0.975, 0.50}},      // .970 .925 .968 .965
+    {16, 128, 128, 64, 12, {0.975, 0.50}},      //
 };
+
+// Inputs of so many times L2 and more are kept in L2 longer than outputs: lines that are written leave it
+// sooner, and what is read has left it anyway before it is read again. One H200 (60 MB of L2), the copy
+// kernel over itself without: 96 MB .98, 160 MB .98, 240 MB 1.00, 480 MB 1.01, 1 GB 1.02; narrow matrices
+// alike. Where L2 is full of what was written before, .01 more.
+inline constexpr int64_t kKeepTimesL2 = 4;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
 inline constexpr int kAsyncAlignment = 128;
@@ -280,6 +285,9 @@ inline constexpr int kNarrowTileWords = 1024;
 inline constexpr int kNarrowMostRows = 64;
 inline constexpr int64_t kNarrowFewRows = 6;
 inline constexpr int64_t kNarrowWidest = 8;  // bytes of an element
+// Rows at most of which a lane holds a block, 16 bytes of each; and bytes of a row in a warp's tile.
+constexpr int narrow_vector_rows(int64_t element_bytes) { return element_bytes < 16 ? 15 : 8; }
+inline constexpr int kNarrowVectorBytes = 512;
 // Words that a thread has in flight, and how many of them are of one row.
 inline constexpr int kNarrowBatch = 8;
 constexpr int narrow_words_at_once(int64_t rows) { return rows <= kNarrowBatch / 2 ? 2 : 1; }

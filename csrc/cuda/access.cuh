@@ -47,17 +47,48 @@ __host__ __device__ constexpr int resident_blocks(int threads, int wanted) {
   return wanted * threads <= kThreadsOfSm ? wanted : kThreadsOfSm / threads;
 }
 
-// Keeps input lines in L2 longer than output lines: neighbouring tiles read what is left of a line, nobody
-// reads outputs. Only for the L2-prefetching loads below; architectures before sm_80 have neither.
+// Keeps input lines in L2 longer than output lines. Architectures before sm_80 have no such policies.
 __device__ __forceinline__ uint64_t keep_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// Load of kBytes (4, 8 or 16) that fetches 256 bytes into L2 and keeps them there.
+// The same for a plan that wants it, else no other than loads have by themselves: no branch parts them then
+// (narrow, 12 x 5M of 4 bytes, .85 with one).
+__device__ __forceinline__ uint64_t load_policy(bool keep) {
+  uint64_t usual;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(usual));
+  return keep ? keep_policy() : usual;
+}
+
+// Load of kBytes (4, 8 or 16) by a policy.
 template <int kBytes>
-__device__ __forceinline__ Word<kBytes> load_keep(const uint8_t* p, uint64_t policy) {
+__device__ __forceinline__ Word<kBytes> load_by(const uint8_t* p, uint64_t policy) {
+  if constexpr (kBytes == 16) {
+    uint4 v;
+    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p), "l"(policy));
+    return v;
+  } else if constexpr (kBytes == 8) {
+    uint2 v;
+    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0,%1}, [%2], %3;"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(p), "l"(policy));
+    return v;
+  } else {
+    static_assert(kBytes == 4);
+    uint32_t v;
+    asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "l"(policy));
+    return v;
+  }
+}
+
+// The same, and it fetches 256 bytes into L2: for tiles whose neighbours read what is left of a line, and
+// read some rows again.
+template <int kBytes>
+__device__ __forceinline__ Word<kBytes> load_far(const uint8_t* p, uint64_t policy) {
   if constexpr (kBytes == 16) {
     uint4 v;
     asm volatile("ld.global.L2::cache_hint.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
@@ -86,7 +117,8 @@ __device__ __forceinline__ void wait_for_inputs() {
 #endif
 }
 
-// Stores that leave L1 alone.
+// Stores that leave L1 alone: of words, and where lines are begun and ended by different warps (one H200,
+// against ordinary ones: unaligned tiles of 8 and 16 bytes .01 faster).
 __device__ __forceinline__ void store_past_l1(uint8_t* p, uint4 v) {
   asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)
@@ -99,7 +131,8 @@ __device__ __forceinline__ void store_past_l1(uint8_t* p, uint32_t v) {
   asm volatile("st.global.L1::no_allocate.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
-// Ordinary stores to what the compiler cannot see is global memory.
+// Ordinary stores to what the compiler cannot see is global memory: of vectors, where lanes fill whole lines
+// (one H200, against those past L1: narrow matrices, tiles and batches 0 to .01 faster).
 __device__ __forceinline__ void store_global(uint8_t* p, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
@@ -109,21 +142,6 @@ __device__ __forceinline__ void store_global(uint8_t* p, uint2 v) {
 }
 __device__ __forceinline__ void store_global(uint8_t* p, uint32_t v) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-
-// A load from what the compiler cannot see is global memory.
-template <int kBytes>
-__device__ __forceinline__ Word<kBytes> load_global(const uint8_t* p) {
-  if constexpr (kBytes == 8) {
-    uint2 v;
-    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-    return v;
-  } else {
-    static_assert(kBytes == 4);
-    uint32_t v;
-    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
-    return v;
-  }
 }
 
 // Shared memory by 32-bit address: the compiler would add up base and offset of a pointer in every access.
@@ -179,7 +197,7 @@ __device__ __forceinline__ void store_from_shared(uint8_t* out, uint32_t shared,
                                                   uint32_t threads) {
 #pragma unroll 4
   for (uint32_t i = begin + threadIdx.x * kBytes; i < end; i += threads * kBytes) {
-    store_past_l1(out + i, load_shared<kBytes>(shared + i));
+    store_global(out + i, load_shared<kBytes>(shared + i));
   }
 }
 
@@ -190,13 +208,18 @@ __device__ __forceinline__ uint32_t align_like(const uint8_t* global, uint32_t f
   return from + ((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(global)) - from) & (kAsyncAlignment - 1));
 }
 
-// The 16 or 4 bytes at `from`, to shared memory, past the registers.
+// The 16 or 4 bytes at `from`, to shared memory, past the registers. By branches: with the usual policy as a
+// hint this is an illegal instruction (H200).
 template <int kBytes>
-__device__ __forceinline__ void copy_async(uint32_t to, const uint8_t* from) {
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  } else {
+__device__ __forceinline__ void copy_async(uint32_t to, const uint8_t* from, bool keep = false) {
+  if constexpr (kBytes == 4) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+  } else if (keep) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "l"(keep_policy())
+                 : "memory");
+  } else {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   }
 }
 
@@ -228,6 +251,35 @@ __device__ __forceinline__ uint32_t pack_word(const uint32_t (&v)[2]) {
 }
 __device__ __forceinline__ uint32_t pack_word(const uint32_t (&v)[4]) {
   return __byte_perm(__byte_perm(v[0], v[1], 0x0040), __byte_perm(v[2], v[3], 0x0040), 0x5410);
+}
+
+// The word whose bytes are those of `w` at `at`, all of them known when this is compiled: a permute less than
+// words it takes from.
+template <int N>
+__device__ __forceinline__ uint32_t gather_word(const uint32_t (&w)[N], const int (&at)[4]) {
+  // Where a byte of the result comes from: in the lower word the ones that are there already.
+  const auto selector = [&](int upper, auto lower) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int b = 0; b < 4; ++b) {
+      bits |= static_cast<uint32_t>(at[b] / 4 == upper ? 4 + at[b] % 4 : lower(b)) << (4 * b);
+    }
+    return bits;
+  };
+  uint32_t v = w[at[0] / 4];
+  bool merged = false;
+#pragma unroll
+  for (int i = 1; i < 4; ++i) {
+    bool seen = false;
+#pragma unroll
+    for (int j = 0; j < i; ++j) seen |= at[j] / 4 == at[i] / 4;
+    if (seen) continue;
+    v = __byte_perm(v, w[at[i] / 4], selector(at[i] / 4, [&](int b) { return merged ? b : at[b] % 4; }));
+    merged = true;
+  }
+  if (merged) return v;
+  const uint32_t order = selector(-1, [&](int b) { return at[b] % 4; });
+  return order == 0x3210 ? v : __byte_perm(v, 0, order);
 }
 
 // Transposes a block of rows x V elements held one row a vector, V = 16 / kElement: afterwards column[j]

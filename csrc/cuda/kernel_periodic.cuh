@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kPeriodicMostThreads)
 
   wait_for_inputs();
   for (uint32_t i = threadIdx.x * kVector; i < vectors_end; i += blockDim.x * kVector) {
-    copy_async<kVector>(data + i, in + i);
+    copy_async<kVector>(data + i, in + i, p.keep);
   }
   if (tail < bytes) copy_async<4>(data + tail, in + tail);
   for (uint32_t i = threadIdx.x; i < p.piece.divisor; i += blockDim.x) {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kPeriodicMostThreads)
   __syncthreads();
   uint8_t* const out = p.out + first;
   store_from_shared<kVector>(out, gathered, 0, vectors_end, blockDim.x);
-  if (tail < bytes) store_past_l1(out + tail, load_shared<4>(gathered + tail));
+  if (tail < bytes) store_global(out + tail, load_shared<4>(gathered + tail));
 }
 
 }  // namespace tx::cuda

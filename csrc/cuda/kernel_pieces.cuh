@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kPiecesMostThreads) pieces_kernel(const __grid
     if (lane == 0) pieces[i] = {to + skew, out};
 #pragma unroll 4
     for (uint32_t v = lane * kVector; v < skew + p.piece_bytes; v += 32 * kVector) {
-      copy_async<kVector>(to + v, in + v);
+      copy_async<kVector>(to + v, in + v, p.keep);
     }
   }
 
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kPiecesMostThreads) pieces_kernel(const __grid
         v = make_uint4(__byte_perm(before, v.x, selector), __byte_perm(v.x, v.y, selector),
                        __byte_perm(v.y, v.z, selector), __byte_perm(v.z, v.w, selector));
       }
-      store_past_l1(piece.to + at, v);
+      store_global(piece.to + at, v);
     }
     // The last warp has least of the vectors: the bytes before the first and behind the last are its lanes'.
     if (threadIdx.x + 32 >= blockDim.x) {

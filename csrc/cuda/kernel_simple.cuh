@@ -9,12 +9,12 @@ namespace tx::cuda {
 
 // Bytes [low, high) of the 16 at `from`, cut from the one or two aligned vectors that hold them; others are
 // not read.
-__device__ __forceinline__ uint4 cut_vector(const uint8_t* from, int low, int high) {
+__device__ __forceinline__ uint4 cut_vector(const uint8_t* from, int low, int high, uint64_t policy) {
   const auto skew = static_cast<int>(reinterpret_cast<uintptr_t>(from) & (kVector - 1));
-  const auto* granule = reinterpret_cast<const uint4*>(from - skew);
+  const uint8_t* granule = from - skew;
   uint4 a = {}, b = {};
-  if (skew + low < kVector) a = granule[0];
-  if (skew + high > kVector) b = granule[1];
+  if (skew + low < kVector) a = load_by<kVector>(granule, policy);
+  if (skew + high > kVector) b = load_by<kVector>(granule + kVector, policy);
   uint32_t w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
   for (int i = 0; i < 6; ++i) w[i] = skew & 8 ? w[i + 2] : w[i];
@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
   wait_for_inputs();
   const uint8_t* const from = p.in + at;
   const bool aligned = low == 0 && high == kVector && reinterpret_cast<uintptr_t>(from) % kVector == 0;
-  store_part(p.out + at, aligned ? *reinterpret_cast<const uint4*>(from) : cut_vector(from, low, high), low,
+  const uint64_t policy = load_policy(p.keep);
+  store_part(p.out + at, aligned ? load_by<kVector>(from, policy) : cut_vector(from, low, high, policy), low,
              high);
 }
 
@@ -90,6 +91,7 @@ __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_const
   const auto cols = static_cast<uint32_t>(min(p.vectors - col0, static_cast<int64_t>(p.tile_cols.divisor)));
   const int count = p.tile_rows * p.tile_cols.divisor;
   constexpr int kBatch = 4;
+  const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   for (int first = threadIdx.x; first < count; first += kBatch * kSimpleThreads) {
     uint4 v[kBatch];
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_const
     for (int b = 0; b < kBatch; ++b) {
       const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
       if (at.quot < rows && at.rem < cols) {
-        v[b] = *reinterpret_cast<const uint4*>(in + at.quot * p.in_pitch + at.rem * kVector);
+        v[b] = load_by<kVector>(in + at.quot * p.in_pitch + at.rem * kVector, policy);
       }
     }
 #pragma unroll
@@ -174,6 +176,7 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
   extern __shared__ __align__(16) uint8_t memory[];
   constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / kVector / kSimpleThreads;
   const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
+  const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   const auto put_together = [&](int at) {
     const int end = min(kVector, chunk.high - at);
@@ -185,7 +188,7 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
       const QuotRem run = chunk.find(p, at + done);
       const auto in_run = static_cast<int>(run.rem);
       const int stop = min(done + chunk.run_bytes - in_run, end);
-      const uint4 piece = cut_vector(chunk.begins[run.quot] + (in_run - done), done, stop);
+      const uint4 piece = cut_vector(chunk.begins[run.quot] + (in_run - done), done, stop, policy);
       v = done == 0 ? piece : merge_vectors(v, piece, done);
       done = stop;
       if (done == end) break;
@@ -208,10 +211,9 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
       if (!whole[i]) continue;
       const uint8_t* const from = chunk.begins[run.quot] + run.rem;
       const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) & 3);
-      const auto* const words = reinterpret_cast<const uint32_t*>(from - skew);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) word[i][j] = words[j];
-      word[i][4] = skew > 0 ? words[4] : 0;
+      for (int j = 0; j < 4; ++j) word[i][j] = load_by<4>(from - skew + 4 * j, policy);
+      word[i][4] = skew > 0 ? load_by<4>(from - skew + 16, policy) : 0;
       shift[i] = skew * 8;
     }
 #pragma unroll
@@ -241,6 +243,7 @@ __global__ void __launch_bounds__(kSimpleThreads) run_elements_kernel(const __gr
   extern __shared__ __align__(16) uint8_t memory[];
   constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / E / kSimpleThreads;
   const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
+  const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   Word<E> v[kEach];
 #pragma unroll
@@ -248,7 +251,7 @@ __global__ void __launch_bounds__(kSimpleThreads) run_elements_kernel(const __gr
     const int at = (threadIdx.x + i * kSimpleThreads) * E;
     if (at >= chunk.low && at < chunk.high) {
       const QuotRem run = chunk.find(p, at);
-      v[i] = *reinterpret_cast<const Word<E>*>(chunk.begins[run.quot] + run.rem);
+      v[i] = load_by<E>(chunk.begins[run.quot] + run.rem, policy);
     }
   }
 #pragma unroll

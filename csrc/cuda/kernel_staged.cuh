@@ -96,6 +96,7 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
     table[i] = {from - begin, at - begin, inside ? begin + run_bytes : 0};
   }
   __syncthreads();
+  const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   const int pieces = p.in_run_count * p.in_pieces.divisor;
   constexpr int kBatch = 4;
@@ -109,7 +110,7 @@ __device__ __forceinline__ void stage_runs(const StagedParams& p, const StagedOr
       const StagedRun run = table[piece.quot];
       const int offset = static_cast<int>(piece.rem) * kVector;
       to[b] = offset < run.end ? run.at + offset : -1;
-      if (offset < run.end) v[b] = *reinterpret_cast<const uint4*>(run.from + offset);
+      if (offset < run.end) v[b] = load_by<kVector>(run.from + offset, policy);
     }
     if (p.vectors) {
 #pragma unroll

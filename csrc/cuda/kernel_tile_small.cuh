@@ -82,6 +82,7 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
   p.outer.advance(blockIdx.z, in, out);
   using Load = Word<C::kLoad>;
 
+  [[maybe_unused]] const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   Load v[C::kUnits][K];
 #pragma unroll
@@ -93,7 +94,12 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
     for (uint32_t k = 0; k < K; ++k) {
       // Vectors: all rows of a unit are there, or none.
       if (row + (C::kVectors ? 0 : k) < rows && col < cols) {
-        v[u][k] = *reinterpret_cast<const Load*>(from + uint64_t{k} * p.in_pitch);
+        const uint8_t* const unit_row = from + uint64_t{k} * p.in_pitch;
+        if constexpr (C::kVectors) {
+          v[u][k] = load_by<C::kLoad>(unit_row, policy);
+        } else {
+          v[u][k] = *reinterpret_cast<const Load*>(unit_row);
+        }
       }
     }
   }
@@ -118,7 +124,7 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
       const uint32_t from = shared + col * C::kPitch + at;
       uint8_t* const to = out + uint64_t{col} * p.out_pitch + at;
       if constexpr (C::kVectors) {
-        store_past_l1(to, load_shared_vector<C::kWord>(from));
+        store_global(to, load_shared_vector<C::kWord>(from));
       } else {
         *reinterpret_cast<Word<E>*>(to) = load_shared<E>(from);
       }

@@ -116,7 +116,7 @@ static_assert(sizeof(OutputRow) == kOutputRowBytes, "the planner counts the tabl
 template <class C, class Meanwhile>
 __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t* in, uint32_t last_byte,
                                              int first, int groups, const uint32_t* row_begins,
-                                             uint32_t columns, Meanwhile meanwhile) {
+                                             uint32_t columns, uint64_t policy, Meanwhile meanwhile) {
   constexpr int K = C::kBlock, kWord = C::kWord, kBatch = C::kFittedBatch, kLanes = C::kFittedLanes;
   const int lane = threadIdx.x % 32, count = groups * static_cast<int>(words.divisor);
   struct Place {
@@ -136,7 +136,6 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
     }
     return place;
   };
-  const uint64_t keep = keep_policy();
   uint32_t v[kBatch][K];
 #pragma unroll
   for (int b = 0; b < kBatch; ++b) {
@@ -146,7 +145,7 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
     for (int j = 0; j < K; ++j) {
       // Words past the row's end are replaced by its last one.
       const uint32_t byte = min(place.begin[j] + place.word * kWord, place.begin[j] + last_byte);
-      v[b][j] = load_keep<kWord>(in + (byte & ~(kWord - 1)), keep);
+      v[b][j] = load_far<kWord>(in + (byte & ~(kWord - 1)), policy);
     }
   }
   meanwhile();
@@ -178,7 +177,7 @@ __device__ __forceinline__ void stage_fitted(const FastDiv& words, const uint8_t
 template <class C, class Meanwhile>
 __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements, int phase, int first,
                                             int end, const int64_t* row_begins, uint32_t columns,
-                                            Meanwhile meanwhile) {
+                                            uint64_t policy, Meanwhile meanwhile) {
   constexpr int E = C::kElement, K = C::kBlock, kWords = C::kWords, kWord = C::kWord, kStep = C::kStep;
   constexpr int kLaneBytes = K == 1 ? kStep * E : kWord;  // from a lane's word to its neighbour's
   using Register = Word<kWord>;
@@ -187,7 +186,6 @@ __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements,
   const auto is_group = [&](int b) {
     return (!C::kFitsRows && C::kGroups % C::kWarps == 0) || group_of(b) < end;
   };
-  const uint64_t keep = keep_policy();
   Register v[C::kBatch][K][kWords];
   const auto load = [&](auto whole) {  // input rows reach the last lane's last word
     constexpr bool kWhole = decltype(whole)::value;
@@ -205,7 +203,7 @@ __device__ __forceinline__ void stage_strip(const uint8_t* in, int64_t elements,
 #pragma unroll
         for (int w = 0; w < kWords; ++w) {
           const int word = kWhole ? w * 32 : min(lane + w * 32, last);
-          v[b][j][w] = load_keep<kWord>(from + word * kLaneBytes, keep);
+          v[b][j][w] = load_far<kWord>(from + word * kLaneBytes, policy);
         }
       }
     }
@@ -310,12 +308,13 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       output_rows[c] = {begin - lead, column(c) - ((lead + kWord - 1) & ~(kWord - 1)), lead};
     }
   };
+  const uint64_t policy = keep_policy();
   if constexpr (C::kFitted) {
     stage_fitted<C>(p.tile_words, in, static_cast<uint32_t>(p.cols * E - 1), group_of(0), groups, row_begins,
-                    shared_address(columns), find_columns);
+                    shared_address(columns), policy, find_columns);
   } else {
     stage_strip<C>(in, (p.cols - 1 - col0) * kStep + 1, in_low / E, first, end, row_begins,
-                   shared_address(columns), find_columns);
+                   shared_address(columns), policy, find_columns);
   }
   __syncthreads();
 

@@ -86,12 +86,14 @@ struct StagedParams {
   int64_t block_out;
   bool padded;
   bool vectors;
+  bool keep;  // here and in the other structs: loads ask L2 to keep input lines longer than output lines
 };
 
 struct CopyParams {
   const uint8_t* in;
   uint8_t* out;
   int64_t bytes;
+  bool keep;
 };
 
 // Dims that are one run of elements in one memory, one dim behind the other, but not in the other memory.
@@ -151,6 +153,7 @@ struct TileParams {
   // Of a fitted tile: its rows, and the words that it reads of each.
   int32_t tile_rows;
   FastDiv tile_words;
+  bool keep;
 
   // Of which matrix block `index` has a tile, and how many tiles come before it along either side.
   struct Tile {
@@ -172,12 +175,13 @@ struct SmallParams {
   Place place;
   uint32_t rows, cols;
   uint32_t in_pitch, out_pitch;
-  uint32_t strips_first = 0;  // tiles are numbered along x by strips, and by bands along y, which holds fewer
+  bool strips_first = false;  // tiles are numbered along x by strips, and by bands along y, which holds fewer
+  bool keep = false;
   OuterDimsOf<kMaxSmallOuterDims> outer;
 };
 
 // A narrow matrix: `rows` rows of `words` words, `pitch` bytes apart in one memory; in the other, columns of
-// `rows` elements follow one another.
+// `rows` elements follow one another. Where a lane has a block of all rows, words are vectors of 16 bytes.
 struct NarrowParams {
   const uint8_t* in;
   uint8_t* out;
@@ -187,7 +191,9 @@ struct NarrowParams {
   int64_t pitch;
   uint32_t log_spread;  // of words whose columns begin in different banks of shared memory
   bool wide;            // columns are at multiples of 16 bytes
+  bool keep;
   FastDiv tiles;
+  uint32_t warps;  // all tiles, where each is a warp's
   OuterDims outer;
 };
 
@@ -221,6 +227,7 @@ struct PeriodicParams {
   uint32_t word_step;    // of them between lanes
   FastDiv piece;
   PieceDims dims;
+  bool keep;
 };
 
 // `count` pieces, `at_once` a block, and how one lies in the input.
@@ -237,6 +244,7 @@ struct PiecesParams {
   uint32_t rows;
   PieceDims row_dims;
   OuterDims outer;
+  bool keep;
 };
 
 // `rows` runs of `vectors` 16-byte vectors each.
@@ -252,6 +260,7 @@ struct RowsParams {
   FastDiv strips;  // tiles along a run
   FastDiv bands;   // tiles across runs
   OuterDims outer;
+  bool keep;
 };
 
 // `runs` runs of `run_bytes` each, which follow one another in the output: a span of it.
@@ -265,6 +274,7 @@ struct RunsParams {
   FastDiv chunks;   // of a span
   FusedDims fused;  // where a run begins in the input
   OuterDims outer;
+  bool keep;
 };
 
 inline constexpr int kMaxStridedDims = 40;  // 2^40 elements of two or more each are beyond any memory

@@ -123,6 +123,7 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   t.row_offsets = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
   t.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
   t.outer = outer_dims(p, [&](int d) { return m.has(d); });
+  t.keep = plan.keep;
   t.tile_rows = plan.tile[m.row_dims[0]];
   if (plan.kernel == Kernel::kTileUnaligned) {
     t.tile_words = FastDiv(fitted_words(plan.tile[m.col_dims[0]], kUnalignedVariants[plan.variant]));
@@ -140,6 +141,7 @@ SmallParams small_params(const Plan& plan, const Place& place) {
   s.in_pitch = static_cast<uint32_t>(p.dims[m.row_dims[0]].in_stride);
   s.out_pitch = static_cast<uint32_t>(p.dims[m.col_dims[0]].out_stride);
   s.strips_first = ceil_div(m.cols, plan.tile[m.col_dims[0]]) > kMostAlongY;
+  s.keep = plan.keep;
   s.outer = outer_dims<kMaxSmallOuterDims>(p, [&](int d) { return m.has(d); });
   return s;
 }
@@ -168,8 +170,7 @@ struct TileKernels {
   template <size_t kRow>
   static constexpr auto kernel() {
     constexpr TileVariant v = kTileVariants[kRow];
-    using Config =
-        TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.keep, v.fused>;
+    using Config = TileConfig<v.element_bytes, v.in_bytes, v.out_bytes, v.threads, v.min_blocks, v.fused>;
     static_assert(Config::kSharedBytes == v.shared_bytes(), "table and kernel agree");
     return tile_kernel<Config>;
   }
@@ -208,7 +209,8 @@ cudaError_t run_variant(const Launch& l, const Params& params) {
 
 NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
-  const int64_t per_word = word_bytes(p.element_bytes) / p.element_bytes;
+  const bool vectors = plan.variant > 0;
+  const int64_t per_word = (vectors ? kVector : word_bytes(p.element_bytes)) / p.element_bytes;
   NarrowParams n;
   n.in = in;
   n.out = out;
@@ -225,15 +227,39 @@ NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_
     bits |= static_cast<uint64_t>(m.merges ? p.dims[d].out_stride : p.dims[d].in_stride);
   }
   n.wide = bits % kVector == 0;
-  n.tiles = FastDiv(ceil_div(n.words, int64_t{n.tile_words}));
+  n.keep = plan.keep;
+  const int64_t tiles = ceil_div(n.words, int64_t{n.tile_words});
+  n.tiles = FastDiv(tiles);
+  n.warps = vectors ? static_cast<uint32_t>(element_count(p) / (m.rows * m.cols) * tiles) : 0;
   n.outer = outer_dims(p, [&](int d) { return m.matrix.has(d); });
   return n;
 }
 
-template <int E, int kWords>
-cudaError_t run_narrow(const Launch& l, bool merges, const NarrowParams& n) {
-  return merges ? launch<narrow_kernel<E, true, kWords>>(l, n)
-                : launch<narrow_kernel<E, false, kWords>>(l, n);
+// The kernel of few rows, compiled for each number of them. Row 0 of the table is no kernel of its own.
+template <int E, bool kMerge>
+struct NarrowVectorKernels {
+  static constexpr size_t kCount = narrow_vector_rows(E) + 1;
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    return narrow_vectors_kernel < E, kRow < 2 ? 2 : kRow, kMerge > ;
+  }
+};
+
+template <int E>
+cudaError_t run_narrow(const Launch& l, const uint8_t* in, uint8_t* out) {
+  const NarrowMatrix m = narrow_matrix(l.plan.problem);
+  const NarrowParams n = narrow_params(l.plan, m, in, out);
+  if (l.plan.variant > 0) {
+    return m.merges ? run_variant<NarrowVectorKernels<E, true>>(l, n)
+                    : run_variant<NarrowVectorKernels<E, false>>(l, n);
+  }
+  if constexpr (E <= kNarrowWidest) {
+    if (narrow_words_at_once(m.rows) == 2) {
+      return m.merges ? launch<narrow_kernel<E, true, 2>>(l, n) : launch<narrow_kernel<E, false, 2>>(l, n);
+    }
+    return m.merges ? launch<narrow_kernel<E, true, 1>>(l, n) : launch<narrow_kernel<E, false, 1>>(l, n);
+  }
+  return cudaErrorInvalidValue;
 }
 
 // Dims of a piece, from `first` back to the dim before `end`.
@@ -252,6 +278,7 @@ PeriodicParams periodic_params(const Plan& plan, const Period& period, const uin
   n.in = in;
   n.out = out;
   n.bytes = element_count(p) * p.element_bytes;
+  n.keep = plan.keep;
   n.chunk_bytes = static_cast<uint32_t>(period.chunk_bytes);
   n.period = FastDiv(period.words);
   n.word_step = static_cast<uint32_t>(plan.word_step);
@@ -283,6 +310,7 @@ PiecesParams pieces_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   PiecesParams n;
   n.in = in;
   n.out = out;
+  n.keep = plan.keep;
   n.count = static_cast<uint32_t>(pieces.count);
   n.at_once = static_cast<uint32_t>(plan.group);
   n.piece_bytes = static_cast<uint32_t>(pieces.piece * p.element_bytes);
@@ -305,6 +333,7 @@ RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   RowsParams r;
   r.in = in;
   r.out = out;
+  r.keep = plan.keep;
   r.rows = across.extent;
   r.vectors = run.extent;
   r.in_pitch = across.in_stride;
@@ -323,6 +352,7 @@ RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   RunsParams r;
   r.in = in;
   r.out = out;
+  r.keep = plan.keep;
   r.run_bytes = p.dims[last(p)].extent * p.element_bytes;
   const int first = last(p) - plan.fused_rows + 1;  // of the dims of a span
   int dims[kMaxFusedDims] = {};
@@ -439,6 +469,7 @@ StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   s.repeat_elements = repeat == out_last ? s.out_prefix * layout.repeat_step : 0;
   s.repeat_out = repeat < 0 ? 0 : p.dims[repeat].out_stride * layout.repeat_step;
   const int32_t shift = repeat < 0 ? 0 : layout.shared_stride[repeat] * layout.repeat_step;
+  s.keep = plan.keep;
   s.padded = layout.padded;
   s.vectors = layout.vectors && !layout.padded;
   s.repeat_shared = layout.padded ? staged_padded(shift, element) : shift;
@@ -482,13 +513,7 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
                                               : launch<runs_kernel<E, true>>(l, runs);
       }
     case Kernel::kNarrow:
-      if constexpr (E <= kNarrowWidest) {
-        const NarrowMatrix m = narrow_matrix(l.plan.problem);
-        const NarrowParams n = narrow_params(l.plan, m, in, out);
-        return narrow_words_at_once(m.rows) == 2 ? run_narrow<E, 2>(l, m.merges, n)
-                                                 : run_narrow<E, 1>(l, m.merges, n);
-      }
-      return cudaErrorInvalidValue;
+      return run_narrow<E>(l, in, out);
     case Kernel::kPeriodic:
       return run_periodic<E>(l, in, out);
     case Kernel::kPieces:
@@ -521,7 +546,7 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
   switch (plan.kernel) {
     case Kernel::kCopy:
       return launch<copy_kernel>(
-          l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes});
+          l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes, plan.keep});
     case Kernel::kTileSmall: {
       const SmallParams params = small_params(plan, places[0]);
       return run_variant<SmallKernels>({plan, small_grid(plan, params), device, stream, l.early}, params);
