@@ -515,7 +515,7 @@ WhyNot fill_small(Plan& plan, Choices& choices) {
 // lanes of a warp without one.
 bool narrow_by_vectors(const Problem& p, const NarrowMatrix& n, uint64_t bits) {
   constexpr double kFull = 0.75;
-  return n.rows >= 2 && n.rows <= narrow_vector_rows(p.element_bytes) && bits % kVector == 0 &&
+  return n.rows >= 2 && n.rows <= kNarrowVectorRows && bits % kVector == 0 &&
          filled(n.cols * p.element_bytes, kNarrowVectorBytes) >= kFull;
 }
 
@@ -524,6 +524,7 @@ WhyNot fill_narrow(Plan& plan) {
   const WhyNot why_not = needs_two_dense_dims(p);
   if (!why_not.empty()) return why_not;
   const NarrowMatrix n = narrow_matrix(p);
+  if (p.element_bytes > kNarrowWidest) return "it is for elements of 1 to 8 bytes";
   const int word = word_bytes(p.element_bytes);
   if (n.rows > kNarrowMostRows) {
     return "it needs " + std::to_string(kNarrowMostRows) + " rows or columns at most, got " +
@@ -547,16 +548,11 @@ WhyNot fill_narrow(Plan& plan) {
     plan.tile[n.col_dim()] = static_cast<int32_t>(kNarrowVectorBytes / p.element_bytes);
     const int64_t tiles = tile_count(p, plan.tile);
     if (tiles >= kFastDivLimit) return "it needs less than 2^31 tiles";
-    plan.variant = static_cast<int>(n.rows);
+    plan.variant = static_cast<int>(n.rows) - 1;
     plan.block = kNarrowThreads;
     plan.shared_bytes = static_cast<int>(n.rows) * kWarps * kNarrowVectorBytes;
     plan.grid = ceil_div(tiles, int64_t{kWarps});
     return needs_few_outer_dims(p, 2);
-  }
-  if (p.element_bytes > kNarrowWidest) {
-    return "elements of 16 bytes need 2 to " + std::to_string(narrow_vector_rows(p.element_bytes)) +
-           " rows or columns, got " + std::to_string(n.rows) + ", as long as to fill tiles of " +
-           std::to_string(kNarrowVectorBytes) + " bytes";
   }
   const int words = narrow_tile_words(n.rows);
   plan.tile[n.col_dim()] = static_cast<int32_t>(words * word / p.element_bytes);

@@ -286,7 +286,7 @@ inline constexpr int kNarrowMostRows = 64;
 inline constexpr int64_t kNarrowFewRows = 6;
 inline constexpr int64_t kNarrowWidest = 8;  // bytes of an element
 // Rows at most of which a lane holds a block, 16 bytes of each; and bytes of a row in a warp's tile.
-constexpr int narrow_vector_rows(int64_t element_bytes) { return element_bytes < 16 ? 15 : 8; }
+inline constexpr int kNarrowVectorRows = 15;
 inline constexpr int kNarrowVectorBytes = 512;
 // Words that a thread has in flight, and how many of them are of one row.
 inline constexpr int kNarrowBatch = 8;

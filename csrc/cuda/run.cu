@@ -235,31 +235,26 @@ NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_
   return n;
 }
 
-// The kernel of few rows, compiled for each number of them. Row 0 of the table is no kernel of its own.
+// The kernel that moves few rows by vectors: a variant for each number of them, of which the first is for 2.
+// Variant 0 is the kernel that moves words.
 template <int E, bool kMerge>
-struct NarrowVectorKernels {
-  static constexpr size_t kCount = narrow_vector_rows(E) + 1;
+struct NarrowKernels {
+  static constexpr size_t kCount = kNarrowVectorRows;
   template <size_t kRow>
   static constexpr auto kernel() {
-    return narrow_vectors_kernel < E, kRow < 2 ? 2 : kRow, kMerge > ;
+    if constexpr (kRow > 0) {
+      return narrow_vectors_kernel<E, kRow + 1, kMerge>;
+    } else {
+      return narrow_kernel<E, kMerge, 1>;
+    }
   }
 };
 
-template <int E>
-cudaError_t run_narrow(const Launch& l, const uint8_t* in, uint8_t* out) {
-  const NarrowMatrix m = narrow_matrix(l.plan.problem);
-  const NarrowParams n = narrow_params(l.plan, m, in, out);
-  if (l.plan.variant > 0) {
-    return m.merges ? run_variant<NarrowVectorKernels<E, true>>(l, n)
-                    : run_variant<NarrowVectorKernels<E, false>>(l, n);
-  }
-  if constexpr (E <= kNarrowWidest) {
-    if (narrow_words_at_once(m.rows) == 2) {
-      return m.merges ? launch<narrow_kernel<E, true, 2>>(l, n) : launch<narrow_kernel<E, false, 2>>(l, n);
-    }
-    return m.merges ? launch<narrow_kernel<E, true, 1>>(l, n) : launch<narrow_kernel<E, false, 1>>(l, n);
-  }
-  return cudaErrorInvalidValue;
+template <int E, bool kMerge>
+cudaError_t run_narrow(const Launch& l, const NarrowMatrix& m, const NarrowParams& n) {
+  if (l.plan.variant == 0 && narrow_words_at_once(m.rows) == 2)
+    return launch<narrow_kernel<E, kMerge, 2>>(l, n);
+  return run_variant<NarrowKernels<E, kMerge>>(l, n);
 }
 
 // Dims of a piece, from `first` back to the dim before `end`.
@@ -513,7 +508,12 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
                                               : launch<runs_kernel<E, true>>(l, runs);
       }
     case Kernel::kNarrow:
-      return run_narrow<E>(l, in, out);
+      if constexpr (E <= kNarrowWidest) {
+        const NarrowMatrix m = narrow_matrix(l.plan.problem);
+        const NarrowParams n = narrow_params(l.plan, m, in, out);
+        return m.merges ? run_narrow<E, true>(l, m, n) : run_narrow<E, false>(l, m, n);
+      }
+      return cudaErrorInvalidValue;
     case Kernel::kPeriodic:
       return run_periodic<E>(l, in, out);
     case Kernel::kPieces:
