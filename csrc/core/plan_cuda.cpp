@@ -691,6 +691,17 @@ WhyNot fill_strided(Plan& plan) {
   return "";
 }
 
+// Whether L2 is asked to keep lines of the input longer than those of the output.
+bool keeps_input(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
+  if (kernel == Kernel::kStrided) return false;
+  if (kernel == Kernel::kTileUnaligned) return true;  // tiles share lines, and halos
+  int64_t bytes = p.element_bytes;
+  for (int d = 0; d < p.rank; ++d) {
+    if (p.dims[d].in_stride != 0) bytes *= p.dims[d].extent;
+  }
+  return static_cast<double>(bytes) >= kKeepTimesL2 * facts.l2_bytes;
+}
+
 WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
   plan.kernel = kernel;
@@ -730,8 +741,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
     return "there is no such kernel";
   }();
   if (!why_not.empty()) return why_not;
-  plan.keep =
-      kernel != Kernel::kStrided && element_count(p) * p.element_bytes >= kKeepTimesL2 * facts.l2_bytes;
+  plan.keep = keeps_input(kernel, p, facts);
   if (plan.grid > kMostBlocks)
     return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
   if (plan.shared_bytes > facts.shared_per_block) {
