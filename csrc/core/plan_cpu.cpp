@@ -9,14 +9,12 @@
 #include "core/int_math.h"
 #include "core/narrow.h"
 #include "core/normalize.h"
+#include "core/tuning_cpu.h"
 
 namespace tx {
 namespace {
 
 constexpr int64_t kLine = 64;
-
-// A second thread brings less than its start costs when there is less than this for each.
-constexpr int64_t kBytesPerThread = 64 << 10;
 
 // A run that is contiguous on both sides.
 bool ends_in_common_run(const Problem& p) {
@@ -62,11 +60,6 @@ int64_t output_run_bytes(const Problem& p, int row) {
   return run;
 }
 
-struct TileShape {
-  int64_t rows;
-  int64_t cols;
-};
-
 // Whether the micro-kernels split a few rows that lie side by side in the input, or merge a few columns that
 // lie so in the output.
 bool splits(const Problem& p, int row) {
@@ -94,21 +87,9 @@ struct Sides {
   bool fuse() const { return row_dims > 1 || col_dims > 1; }
 };
 
-// By whether cores move lines, and log2 of the element's bytes.
-constexpr int64_t kShortSideBytes[2][5] = {{128, 128, 128, 256, 256}, {128, 128, 128, 256, 64}};
-constexpr int64_t kFusedSideBytes = 256;
-
 // Short sides would leave the micro-kernels little to do, and each line that is written alone opens a DRAM
 // page: dims that continue them, where there are any, are joined to the shorter side until both are long. A
-// table says where each row and column lies. Of a copy, with one dim a side and with several (Zen 5; Xeon,
-// both with AVX-512): 8^8 reversed, 4 bytes, .08 -> .42; 5^9 reversed, 1 byte .01 -> .30; .03 -> .19, 4 bytes
-// .02 -> .45; .13 -> .53; 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15, 1 byte .03 -> .27; .09 -> .21, 4 bytes .28 ->
-// .45; .32 -> .49. Sides of 64 bytes and more (Zen 4 with AVX-512, 34 problems a width, with 64, 128 and 256
-// in place of the table, geometric mean): 1 byte .313 .320 .331, 2 bytes .383 .409 .401, 4 bytes .361 .414
-// .415, 8 bytes .407 .535 .567, 16 bytes .564 .590 .667; 300 x 8 x 128 x 8 -> 3,1,2,0, 8 bytes .27 -> .74,
-// 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 -> .76. The same on a Xeon, with 64 and the
-// first row, 2 threads; 6: 4 bytes .457 .469; .412 .426, 8 bytes .514 .546; .445 .473, 16 bytes .587 .567;
-// .623 .584.
+// table says where each row and column lies.
 Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
   Sides sides;
   const int64_t e = p.element_bytes;
@@ -139,53 +120,6 @@ Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
   }
 }
 
-// By log2 of the element's bytes. Measured on Zen 5. A direct tile has 256 to 512 bytes on each side (with
-// one vector or two down, of a copy: 400 x 400 in 4 bytes .58 -> .61, 1000^2 .69 -> .78; 450^2 in 8 .64 ->
-// .70, 40 x 197 x 64 -> 0,2,1 .74 -> .78; 300 x 333 in 16 .59 -> .65), but one vector down where its output
-// rows crowd (511 x 513 in 4 bytes .47 -> .55, in 8 .26 -> .39, 512^2 in 16 .22 -> .68). A staged tile has
-// 256 to 512 bytes on each side too; of bytes, long pieces of the input count more than long rows of the
-// output. A tile in blocks is as high as the streamed block, and long, because its first block is read and
-// its last written with nothing beside (1024^2 to 4096^2).
-constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32, 64}, {32, 32}};
-constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
-constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
-constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
-// By whether the last cache is near. High and narrow tiles read on from where they were, which the machine's
-// prefetchers follow. Of a copy, 64 columns of 32 rows, in 4 bytes of 64, and so: Xeon with AVX-512, 16
-// threads; 4, 8192^2 in 4 bytes .52 -> .74; .40 -> .71, in 8 .43 -> .61; .31 -> .56, in 16 .44 -> .65; .42 ->
-// .61, 8000^2 in 8 .80 -> .90; .82 -> .97; Zen 5, 4096^2 in 8 .81 -> .86, in 16 .81 -> .89, but 8000^2 in 4
-// .87 -> .79.
-constexpr TileShape kStreamedShape[2][5] = {{{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
-                                            {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}}};
-// The same with rows that are carried, 256 and so: Xeon, 16 threads; 4, 8191 x 8193 in 4 bytes .66 -> .70;
-// .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x 8193 in 8 .77 -> .81,
-// 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4 8191 x 8193 .78 ->
-// .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
-constexpr int64_t kCarriedShapeRows[2][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
-                                             {0, 256, 512, 512, 512}};
-// What is staged or carried has at least so many rows for the threads' sake.
-constexpr int64_t kLeastBandRows = 64;
-// Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has
-// less than kFusedSideBytes or that many elements, which the staging memory holds.
-constexpr TileShape kFusedShape[] = {{256, 256}, {128, 128}, {64, 128}, {32, 64}, {32, 32}};
-// Of elements that are runs, of 3, and of up to 8, 16, 32, ... 1024 bytes (Xeon with AVX-512 VBMI, 28
-// problems of up to 64 bytes: .52 of a copy with the tables above, .55 with these); direct ones on Zen 5 (900
-// x 700 x 3 -> 1,0,2 in 2 bytes .55 -> .66, 500 x 400 x 3 in 4 .47 -> .63).
-constexpr TileShape kRunsShape[] = {{64, 128}, {64, 128}, {64, 128}, {8, 64}, {8, 64},
-                                    {8, 16},   {8, 16},   {4, 8},    {4, 8}};
-constexpr TileShape kStagedRunsShape[] = {{64, 128}, {64, 64}, {32, 64}, {32, 16}, {32, 16},
-                                          {16, 8},   {16, 4},  {16, 4},  {8, 4}};
-constexpr TileShape kStridedShape[] = {{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}};
-
-constexpr int64_t kCopiedBytes = 64 << 10;
-
-// Runs that lie together in the input are moved together, to as many places: the machine's prefetchers
-// follow.
-constexpr int64_t kRowsTileBytes = 64 << 10;
-
-// A tile that is thin because its problem is has this many bytes: they stay in L1 on both sides.
-constexpr int64_t kThinTileBytes = 12 << 10;
-
 // The wanted shape, with one side lengthened where the other dim is shorter than wanted; sides stay whole
 // lines.
 TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_bytes) {
@@ -197,12 +131,6 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
   return {std::min(rows, lengthen(wanted.rows, wanted.cols, cols)),
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
-
-// A last cache that is larger than this is so because more cores share it, and further away: it counts as one
-// that is smaller than most. Xeon of 300 MiB with AVX-512, 2 and 6 threads, of a copy when it counted as 32
-// and as 8: 1472^2 in 4 bytes .13 -> .57, 900^2 in 8 .12 -> .49, 3000^2 in 1 .06 -> .34, 3 x 400000 in 4 .52
-// -> .79, 20 x 256 x 256 in 4 .32 -> .71. Nothing was slower.
-constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
 bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
 
@@ -221,13 +149,6 @@ bool fills(const Problem& p, const CpuFacts& facts, int eighths) {
 bool beyond_caches(const Problem& p, const CpuFacts& facts, int near_eighths = 9) {
   return fills(p, facts, cache_is_near(facts) ? near_eighths : 5);
 }
-
-// Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
-// and two of 8, that a tile's lines wait for each other. Whole vectors of 16 bytes never won by heeding it.
-constexpr int64_t kConflictingPitch[] = {1024, 1024, 1024, 2048};
-
-// From so many bytes on, a problem is hardly in the L2 cache any more (Zen 5, 512^2 to 3072^2).
-constexpr int64_t kBeyondL2Bytes = 1 << 20;
 
 bool rows_conflict(const Problem& p, int row) {
   const int64_t e = p.element_bytes;
@@ -279,39 +200,12 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
          rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
 }
 
-// Tiles leave the last cache before they fill it: streaming stores pay from so many eighths of it on, by
-// whether cores move lines (yes: Zen 5, 1 to 4 bytes, 1800^2 to 4200^2, 1 byte 3264^2 .36 -> .65; no: Zen 4
-// with AVX2, 4 bytes 1472^2 .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes
-// 4096 x 1000 .24 -> .37, 1 byte 3000^2 .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 ->
-// .42; with AVX-512, 4 bytes 1472^2 .32 -> .77, 1088 x 1984 .34 -> .72, 2 bytes 1920 x 1728 .23 -> .48, 256 x
-// 128 x 128 .27 -> .44, 1 byte 3008^2 .31 -> .60) and log2 of the element's bytes.
-constexpr int kTilesLeave[2][5] = {{3, 2, 2, 6, 6}, {5, 6, 6, 6, 6}};
-// Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
-// in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
-// in 4 bytes .21 -> .46, in 8 .32 -> .70).
-constexpr int kConflictsLeave = 4;
-
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const bool late = moves_lines(facts) || !cache_is_near(facts);
   int eighths = kTilesLeave[late][width_row(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return fills(p, facts, eighths);
 }
-
-// Tiles with shorter sides than this, fused ones too, leave the caches from so many eighths of the last one
-// on, which neighbours share. Of a copy, stored within the caches and streamed (Zen 5): 40 x 41 x 39 x 40
-// reversed in 4 bytes .24 -> .46, 299 x 251 x 203 in 1 .14 -> .36, 200 x 150 x 200 in 2 .20 -> .43, 20^5 in 4
-// .58 -> .68, 18^5 in 8 .35 -> .54, 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15 in 1 .31 -> .50; AVX2 .27 -> .59; but at
-// three eighths 33 x 35 x 37 x 39 in 4 .43 -> .35.
-constexpr int64_t kStagedSideBytes = 1024;
-constexpr int kShortSidesLeave = 5;
-// What is split or merged in registers is as good as copied, and staging is not (64 x 225 x 225 x 3 ->
-// 0,3,1,2 in 2 bytes, 39 MB, .87 -> .75).
-constexpr int kNarrowSidesLeave = 11;
-// Fused tiles where cores do not move lines, by log2 of the element's bytes (Zen 4 with AVX-512): 8^7
-// reversed in 4 bytes .33 -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 -> .54,
-// 10^6 in 8 .23 -> .32, 4 x 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 -> .28.
-constexpr int kFusedLeave[5] = {5, 5, 3, 3, 3};
 
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
@@ -331,22 +225,6 @@ bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   if (streaming && (e <= 2 || !cache_is_near(facts))) return e <= 2;
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
 }
-
-// Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
-// pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
-// most bytes between rows at which they won, by the vectors of a line (one: Xeon with AVX-512, 8192^2 in 1
-// byte staged .51 of a copy, streamed .27; two, AVX2: Zen 4, 8 bytes 2048^2 .82 and .70, 4096^2 .72 and .61)
-// and log2 of the element's bytes. They win at any distance where cores move lines and the last cache is near
-// (Zen 5, 1 byte 8192^2 .61 -> .70, 16384 x 4096 .51 -> .63, 12288 x 6144 .61 -> .69; but of one thread,
-// 8192^2 .48 -> .40). Few rows, of a vector lane or more, grow side by side at any distance.
-constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
-                                          {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
-constexpr int64_t kStreamedFew = 16;
-constexpr int64_t kLaneBytes = 16;
-
-// Short rows are streamed whole.
-constexpr int64_t kStreamedRowBytes = 512;
-constexpr int64_t kStreamedTileBytes = 16 << 10;
 
 // Whether they pay, and only whole lines of the output are written. What is split or merged is as good as
 // copied.
