@@ -54,17 +54,26 @@ __device__ __forceinline__ uint64_t keep_policy() {
   return policy;
 }
 
-// The same for a plan that wants it, else no other than loads have by themselves: no branch parts them then
-// (narrow, 12 x 5M of 4 bytes, .85 with one).
+// The same for a plan that wants it, else no other than loads have by themselves. As a policy that is a hint
+// like the other, and no branch parts the loads (narrow, 12 x 5M of 4 bytes, .85 with one); but asynchronous
+// copies take it for an illegal instruction, so that it is not trusted where it was not run.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+#define TX_HINTS_USUAL_POLICY
+#endif
 __device__ __forceinline__ uint64_t load_policy(bool keep) {
-  uint64_t usual;
+  uint64_t usual = 0;
+#ifdef TX_HINTS_USUAL_POLICY
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(usual));
+#endif
   return keep ? keep_policy() : usual;
 }
 
 // Load of kBytes (4, 8 or 16) by a policy.
 template <int kBytes>
 __device__ __forceinline__ Word<kBytes> load_by(const uint8_t* p, uint64_t policy) {
+#ifndef TX_HINTS_USUAL_POLICY
+  if (policy == 0) return *reinterpret_cast<const Word<kBytes>*>(p);
+#endif
   if constexpr (kBytes == 16) {
     uint4 v;
     asm volatile("ld.global.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
@@ -208,8 +217,7 @@ __device__ __forceinline__ uint32_t align_like(const uint8_t* global, uint32_t f
   return from + ((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(global)) - from) & (kAsyncAlignment - 1));
 }
 
-// The 16 or 4 bytes at `from`, to shared memory, past the registers. By branches: with the usual policy as a
-// hint this is an illegal instruction (H200).
+// The 16 or 4 bytes at `from`, to shared memory, past the registers. By branches: see load_policy().
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to, const uint8_t* from, bool keep = false) {
   if constexpr (kBytes == 4) {
