@@ -3,8 +3,9 @@
 //
 //   merge     long rows in, columns out
 //   split     columns in, long rows out
-//   rows      move as vectors, see below, or as words of 4 bytes, or an element if wider, lanes side by side:
-//   the elements of a word
+//
+// By words:
+//   rows      move as words of 4 bytes, or an element if wider, lanes side by side: the elements of a word
 //             are those of 1, 2 or 4 columns. They go to or come from their columns in shared memory one by
 //             one: a thread keeps the columns' addresses and counts rows in constants
 //   columns   are one run in global memory and the same in shared memory: vectors of 16 bytes

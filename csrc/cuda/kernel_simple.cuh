@@ -60,8 +60,8 @@ __device__ __forceinline__ void store_part(uint8_t* to, uint4 v, int low, int hi
   }
 }
 
-// One run, one vector a thread: more bytes a thread, persistent grids, bulk copies and cache hints were all
-// no faster (H200).
+// One run, one vector a thread: more bytes a thread, persistent grids, bulk copies and hints to stores were
+// all no faster (H200).
 __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_constant__ CopyParams p) {
   // The aligned vectors of the output, the first of which holds its first byte.
   const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(p.out) & (kVector - 1));
