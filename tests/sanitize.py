@@ -51,6 +51,8 @@ def work(cases: int) -> None:
         ((231, 128), (1, 0)),  # only input rows begin at sectors,
         ((128, 231), (1, 0)),  # only output rows do
         ((3, 500), (1, 0)),
+        ((7, 1008), (1, 0)),  # few rows by vectors, of 1 and 2 bytes too,
+        ((1008, 8), (1, 0)),  # and columns
         ((500, 16), (1, 0)),
         ((9, 33, 31), (0, 2, 1)),
         ((40, 33, 9, 13), (1, 0, 3, 2)),  # pieces, several a block
