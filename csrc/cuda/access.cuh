@@ -68,54 +68,45 @@ __device__ __forceinline__ uint64_t load_policy(bool keep) {
   return keep ? keep_policy() : usual;
 }
 
-// Load of kBytes (4, 8 or 16) by a policy.
+// Load of kBytes (4, 8 or 16) with a policy. Far: it fetches 256 bytes into L2.
+template <int kBytes, bool kFar>
+__device__ __forceinline__ Word<kBytes> load_hinted(const uint8_t* p, uint64_t policy) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  Word<kBytes> v;
+#define TX_LOAD(hints)                                                                    \
+  if constexpr (kBytes == 16) {                                                           \
+    asm volatile("ld.global" hints ".v4.u32 {%0,%1,%2,%3}, [%4], %5;"                     \
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                             \
+                 : "l"(p), "l"(policy));                                                  \
+  } else if constexpr (kBytes == 8) {                                                     \
+    asm volatile("ld.global" hints ".v2.u32 {%0,%1}, [%2], %3;"                           \
+                 : "=r"(v.x), "=r"(v.y)                                                   \
+                 : "l"(p), "l"(policy));                                                  \
+  } else {                                                                                \
+    asm volatile("ld.global" hints ".u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "l"(policy)); \
+  }
+  if constexpr (kFar) {
+    TX_LOAD(".L2::cache_hint.L2::256B")
+  } else {
+    TX_LOAD(".L2::cache_hint")
+  }
+#undef TX_LOAD
+  return v;
+}
+
+// As load_policy() says.
 template <int kBytes>
 __device__ __forceinline__ Word<kBytes> load_by(const uint8_t* p, uint64_t policy) {
 #ifndef TX_HINTS_USUAL_POLICY
   if (policy == 0) return *reinterpret_cast<const Word<kBytes>*>(p);
 #endif
-  if constexpr (kBytes == 16) {
-    uint4 v;
-    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p), "l"(policy));
-    return v;
-  } else if constexpr (kBytes == 8) {
-    uint2 v;
-    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0,%1}, [%2], %3;"
-                 : "=r"(v.x), "=r"(v.y)
-                 : "l"(p), "l"(policy));
-    return v;
-  } else {
-    static_assert(kBytes == 4);
-    uint32_t v;
-    asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "l"(policy));
-    return v;
-  }
+  return load_hinted<kBytes, false>(p, policy);
 }
 
-// The same, and it fetches 256 bytes into L2: for tiles whose neighbours read what is left of a line, and
-// read some rows again.
+// For tiles whose neighbours read what is left of a line, and read some rows again.
 template <int kBytes>
 __device__ __forceinline__ Word<kBytes> load_far(const uint8_t* p, uint64_t policy) {
-  if constexpr (kBytes == 16) {
-    uint4 v;
-    asm volatile("ld.global.L2::cache_hint.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p), "l"(policy));
-    return v;
-  } else if constexpr (kBytes == 8) {
-    uint2 v;
-    asm volatile("ld.global.L2::cache_hint.L2::256B.v2.u32 {%0,%1}, [%2], %3;"
-                 : "=r"(v.x), "=r"(v.y)
-                 : "l"(p), "l"(policy));
-    return v;
-  } else {
-    static_assert(kBytes == 4);
-    uint32_t v;
-    asm volatile("ld.global.L2::cache_hint.L2::256B.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "l"(policy));
-    return v;
-  }
+  return load_hinted<kBytes, true>(p, policy);
 }
 
 // Every kernel calls this before it touches the tensors: launch() lets it start while what was queued before
