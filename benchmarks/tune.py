@@ -22,6 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TUNED = ROOT / "csrc" / "core" / "tuning_cuda.h"
+# A program is the sweep itself, the planner and the kernels.
+SWEEP = [ROOT / "benchmarks" / "tune.cu", *sorted((ROOT / "csrc" / "core").glob("*.cpp"))]
+KERNELS = ROOT / "csrc" / "cuda" / "run.cu"
 # Contiguous inputs, and the input's dim that each dim of the output is (a matrix is transposed).
 PROBLEMS = {
     "copy": ["1048576:0", "67108864:0", "268435456:0"],
@@ -188,11 +191,6 @@ def sources(family: str, element: int) -> list[dict[str, str]]:
         }
         for value in values
     ]
-
-
-# A program is the sweep itself, the planner and the kernels.
-SWEEP = [ROOT / "benchmarks" / "tune.cu", *sorted((ROOT / "csrc" / "core").glob("*.cpp"))]
-KERNELS = ROOT / "csrc" / "cuda" / "run.cu"
 
 
 def compiler_flags(place: Path, arch: str) -> list[str]:

@@ -355,7 +355,10 @@ class Choices {
 
   // Whether the narrow kernel can run, and pays against staging; and whether by vectors.
   bool narrow();
-  bool narrow_by_vectors() { return narrow() && by_vectors_; }
+  bool narrow_by_vectors() {
+    narrow();
+    return by_vectors_;
+  }
   // Precondition: there is a period, or there are pieces.
   const WordOrder& period_order() {
     if (!period_order_) {
@@ -380,7 +383,7 @@ class Choices {
   std::optional<UnalignedChoice> unaligned_;
   std::optional<StagedTile> staged_;
   std::optional<bool> narrow_;
-  bool by_vectors_ = false;  // of narrow_
+  bool by_vectors_ = false;  // found with narrow_
   std::optional<WordOrder> period_order_, pieces_order_;
 };
 
@@ -513,7 +516,7 @@ WhyNot fill_small(Plan& plan, Choices& choices) {
 
 // Whether a lane of the narrow kernel holds a block of all rows: everything at multiples of 16 bytes, and few
 // lanes of a warp without one.
-bool narrow_by_vectors(const Problem& p, const NarrowMatrix& n, uint64_t bits) {
+bool fills_lanes(const Problem& p, const NarrowMatrix& n, uint64_t bits) {
   constexpr double kFull = 0.75;
   return n.rows >= 2 && n.rows <= kNarrowVectorRows && bits % kVector == 0 &&
          filled(n.cols * p.element_bytes, kNarrowVectorBytes) >= kFull;
@@ -543,7 +546,7 @@ WhyNot fill_narrow(Plan& plan) {
            std::to_string(word) + " bytes";
   }
   plan.tile[n.row_dim()] = static_cast<int32_t>(n.rows);
-  if (narrow_by_vectors(p, n, bits)) {
+  if (fills_lanes(p, n, bits)) {
     constexpr int kWarps = kNarrowThreads / 32;
     plan.tile[n.col_dim()] = static_cast<int32_t>(kNarrowVectorBytes / p.element_bytes);
     const int64_t tiles = tile_count(p, plan.tile);
@@ -755,9 +758,9 @@ bool Choices::narrow() {
   if (narrow_) return *narrow_;
   Plan plan;
   plan.problem = problem_;
-  narrow_ = fill(plan, Kernel::kNarrow, facts_, *this).empty();
-  by_vectors_ = plan.variant > 0;
-  narrow_ = *narrow_ && (by_vectors_ || narrow_pays(problem_, narrow_matrix(problem_)));
+  const bool can_run = fill(plan, Kernel::kNarrow, facts_, *this).empty();
+  by_vectors_ = can_run && plan.variant > 0;
+  narrow_ = by_vectors_ || (can_run && narrow_pays(problem_, narrow_matrix(problem_)));
   return *narrow_;
 }
 
