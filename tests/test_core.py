@@ -592,6 +592,53 @@ def test_one_aligned_side(shape: tuple[int, int], size: int, places: tuple[int, 
 
 @needs_cuda_build
 @pytest.mark.parametrize(
+    ("shape", "size", "order"),
+    [
+        ((50257, 4096), 8, "rows"),  # strips share no lines of the input
+        ((8191, 8193), 8, "rows"),  # L2 holds the lines that the next strip reads too
+        ((12289, 4099), 1, "rows"),
+        ((57337, 1021), 8, "strips"),  # few strips
+        ((57337, 1021), 1, "strips"),
+        ((57337, 4093), 8, "strips"),  # many groups of what L2 holds
+        ((28657, 4093), 8, "groups"),
+        ((32767, 16385), 4, "groups"),
+    ],
+)
+def test_order_of_tiles(shape: tuple[int, int], size: int, order: str) -> None:
+    """Whole output rows, all strips of a band of them, or groups of bands."""
+    plan = _C.plan_cuda(of_case(shape, (1, 0), size), _C.DeviceFacts())
+    strips, bands = (-(-extent // tile) for extent, tile in zip(plan.extents, plan.tile, strict=True))
+    groups = plan.grid // (strips * plan.group)
+    assert plan.kernel == "tile_unaligned" and 0 <= groups * plan.group - bands <= groups, plan
+    assert order == ("rows" if groups == 1 else "strips" if plan.group == 1 else "groups"), plan
+    assert f"group={plan.group}" in str(plan)
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "first"),
+    [
+        ((256, 197, 12, 64), (2, 0, 3, 1), 2, 0),  # 128 bytes of a line, which the next of 12 has more of
+        ((256, 197, 12, 64), (2, 0, 3, 1), 4, -1),  # a line of its own
+        ((37, 41, 31, 29, 43), (2, 0, 4, 1, 3), 1, 0),  # rows of 43 and 29 are one piece of the input
+        ((37, 41, 31, 29, 43), (2, 0, 4, 1, 3), 4, -1),  # a longer one
+        ((7, 13, 11, 9, 17, 5, 33), (6, 4, 2, 0, 1, 3, 5), 16, 1),
+        ((8191, 8193), (1, 0), 2, -1),  # nothing beyond
+    ],
+)
+def test_tiles_that_share_lines_follow_one_another(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, first: int
+) -> None:
+    plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
+    assert plan.kernel == "tile_unaligned"
+    assert plan.first_beyond == first, plan
+    assert (f"first_beyond={first}" in str(plan)) == (first >= 0)
+    # It is a dim that tiles are one index of, beside another one further in.
+    assert first < 0 or (plan.tile[first] == 1 and plan.tile.count(1) >= 2)
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
     ("size", "first", "tile"),
     [(1, 0, [128, 128]), (1, 1, [128, 128]), (1, 2, [126, 256]), (2, 0, [64, 128]), (2, 1, [64, 128])],
 )

@@ -24,8 +24,8 @@ bool operator==(const Plan& a, const Plan& b) {
   }
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
-         a.fused_cols == b.fused_cols && a.word_step == b.word_step && a.keep == b.keep &&
-         a.threads == b.threads && a.stores == b.stores && a.in_blocks == b.in_blocks &&
+         a.fused_cols == b.fused_cols && a.first_beyond == b.first_beyond && a.word_step == b.word_step &&
+         a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.in_blocks == b.in_blocks &&
          a.carries == b.carries && a.prefetches == b.prefetches && std::strcmp(a.isa, b.isa) == 0;
 }
 
@@ -77,6 +77,10 @@ std::string to_string(const Plan& plan) {
   if (is_fused(plan)) s << ", fused=[" << plan.fused_rows << ", " << plan.fused_cols << "]";
   if (plan.backend == Backend::kCuda) {
     s << ", grid=" << plan.grid << ", block=" << plan.block << ", shared_bytes=" << plan.shared_bytes;
+    if (plan.kernel == Kernel::kTile || plan.kernel == Kernel::kTileUnaligned) {
+      s << ", group=" << plan.group;
+      if (plan.first_beyond >= 0) s << ", first_beyond=" << plan.first_beyond;
+    }
     if (plan.keep) s << ", keep=True";
   } else {
     // Tiles follow one another in the output's order; within one, its rows and columns are walked.

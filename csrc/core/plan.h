@@ -55,6 +55,8 @@ struct Plan {
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block
   int64_t group = 0;       // CUDA, 2-D tiles: tiles along an output row before the next strip of columns;
                            // pieces: of a block
+  int first_beyond = -1;   // CUDA, 2-D tiles: dim beyond a tile that its neighbours go along first; -1: the
+                           // innermost of the output
   int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output;
                            // CPU, tile and staged: dims that number a tile's rows, contiguous in the input
   int fused_cols = 1;      // likewise in the input; its columns, contiguous in the output; CPU, rows: 2 where

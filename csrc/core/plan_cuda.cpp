@@ -17,7 +17,7 @@
 namespace tx {
 namespace {
 
-constexpr int64_t kVector = 16, kLine = 128;
+constexpr int64_t kVector = 16, kLine = 128, kFetched = 256;
 static_assert(kAddressAlignment % kVector == 0 && kAddressAlignment % kSector == 0,
               "all that a plan asks for");
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)
@@ -475,11 +475,43 @@ WhyNot fill_rows(Plan& plan) {
   return needs_few_outer_dims(p, plan.fused_rows);
 }
 
-// How many tiles go along output rows before the next strip of columns does. Strips share lines of the input:
-// the next one comes while they are still in L2; where there are few, all of them do.
-int64_t bands_in_l2(int64_t tile_bytes, int64_t strips, const DeviceFacts& facts) {
-  constexpr int64_t kPartOfL2 = 3, kFew = 20;
-  return std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / (tile_bytes * (strips <= kFew ? strips : 1)));
+// How many tiles go along output rows before the next strip of columns does. H200, fraction of a copy: DRAM
+// takes what is written sooner where it follows in the output, but strips that share lines of the input
+// should come while these are still in L2.
+int64_t bands_at_once(const Problem& p, const TileMatrix& m, int64_t tile_cols, int64_t tile_bytes,
+                      int64_t bands, const DeviceFacts& facts) {
+  // No lines shared: whole output rows. 50257 x 4096 in 8 bytes .93 (in groups of 262: .91).
+  const int64_t strip_bytes = tile_cols * p.dims[m.col_dims[0]].in_stride;
+  if ((input_row_pitches(p, m) | static_cast<uint64_t>(strip_bytes)) % kFetched == 0) return bands;
+  // Few strips: all of them. 57337 x 1021 in 2 bytes .88 (in groups of 64: .86; whole rows: .76), but 12289 x
+  // 4099 in 1 byte, 17 strips, .76 (whole rows: .81).
+  const int64_t few = p.element_bytes == 1 ? 16 : 20;
+  const int64_t strips = ceil_div(m.cols, tile_cols);
+  if (strips <= few) return 1;
+  // As many as L2 holds the lines of; were that many groups, all strips. 57337 x 4093 in 8 bytes, 64 strips
+  // and 4 groups, .895 (.884), but 28657 x 4093, 2 groups, .89 (.90).
+  constexpr int64_t kPartOfL2 = 3, kFewGroups = 2, kMostStrips = 64;
+  const int64_t in_l2 = std::max<int64_t>(1, facts.l2_bytes / kPartOfL2 / tile_bytes);
+  return bands > kFewGroups * in_l2 && strips <= kMostStrips ? 1 : in_l2;
+}
+
+// The dim beyond the tile along which tiles go first, or -1 for the output's innermost one: where pieces of
+// the input are short, the dim whose indices share lines of it. One H200: 256 x 197 x 12 x 64 -> 2,0,3,1 in 2
+// bytes .79 to .86, 7 x 13 x 11 x 9 x 17 x 5 x 33 -> 6,4,2,0,1,3,5 in 16 bytes .875 to .894; but 37 x 41 x 31
+// x 29 x 43 -> 2,0,4,1,3 in 4 bytes, pieces of 5 KB, .95 to .91, and 256 x 197 x 16 x 64 -> 2,0,3,1 in 4
+// bytes, pieces of 256 bytes, .935 to .92.
+int first_beyond(const Problem& p, const TileMatrix& m, int64_t tile_rows) {
+  constexpr int64_t kShort = 4096;
+  int64_t piece = m.cols * p.dims[m.col_dims[0]].in_stride;
+  const Dim& row = p.dims[m.row_dims[0]];
+  if (row.in_stride == piece && row.extent <= tile_rows) piece *= row.extent;
+  if (piece >= kShort || piece % kFetched == 0) return -1;
+  for (int d = last(p), beyond = 0; d >= 0; --d) {
+    if (m.has(d)) continue;
+    if (p.dims[d].in_stride == piece) return beyond > 0 ? d : -1;
+    ++beyond;
+  }
+  return -1;
 }
 
 // The part of a plan that both 2-D kernels share: tiles of rows x cols elements, `bands` of them along an
@@ -491,6 +523,7 @@ WhyNot fill_matrix(Plan& plan, const TileMatrix& m, int64_t rows, int64_t cols, 
   plan.tile[m.row_dims[0]] = static_cast<int32_t>(rows);
   plan.tile[m.col_dims[0]] = static_cast<int32_t>(cols);
   plan.group = ceil_div(bands, groups);
+  plan.first_beyond = first_beyond(plan.problem, m, rows);
   plan.grid = element_count(plan.problem) / (m.rows * m.cols) * ceil_div(m.cols, cols) * plan.group * groups;
   return needs_few_outer_dims(plan.problem, m.row_dim_count + m.col_dim_count);
 }
@@ -642,10 +675,8 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const int64_t bands = ceil_div(m.rows, rows);
   plan.block = t.threads;
   plan.shared_bytes = t.shared_bytes();
-  const bool shares_lines = p.dims[m.row_dims[0]].in_stride % 256 != 0;
-  const int64_t most =
-      shares_lines ? bands_in_l2(2 * rows * cols * p.element_bytes, ceil_div(m.cols, cols), facts) : bands;
-  return fill_matrix(plan, m, rows, cols, bands, most);
+  const int64_t tile_bytes = 2 * rows * cols * p.element_bytes;
+  return fill_matrix(plan, m, rows, cols, bands, bands_at_once(p, m, cols, tile_bytes, bands, facts));
 }
 
 WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
@@ -662,8 +693,9 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   plan.shared_bytes = unaligned_shared_bytes(tile, v);
   const int64_t tile_bytes =
       tile.rows * (tile.cols * p.element_bytes + kLine) + tile.cols * (tile.rows * p.element_bytes + kSector);
-  return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, v),
-                     bands_in_l2(tile_bytes, ceil_div(m.cols, tile.cols), facts));
+  const int64_t bands = unaligned_bands(m.rows, tile.rows, v);
+  return fill_matrix(plan, m, tile.rows, tile.cols, bands,
+                     bands_at_once(p, m, tile.cols, tile_bytes, bands, facts));
 }
 
 WhyNot fill_staged(Plan& plan, Choices& choices) {
@@ -710,6 +742,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   plan.kernel = kernel;
   plan.variant = plan.block = plan.shared_bytes = 0;
   plan.grid = plan.group = 0;
+  plan.first_beyond = -1;
   plan.keep = false;
   plan.fused_rows = plan.fused_cols = plan.step = plan.word_step = 1;
   std::fill(plan.tile, plan.tile + p.rank, 1);

@@ -31,6 +31,10 @@
 // Where a row begins in the input is found by the warp that reads it, before it does; where one begins in the
 // output by one thread, while the rows are on their way. So the loops have next to nothing to compute.
 //
+// In which order tiles go is the planner's choice. DRAM takes pieces of 512 bytes, written anywhere in
+// memory, at .97 of a copy's speed, and where they begin at other than multiples of 256 bytes at .92, unless
+// what follows them in the output is written soon after: .96.
+//
 // Reads the whole words that hold the first and last bytes of a row: they lie on the pages of those bytes.
 //
 // What bounds it (H200, ncu): the fabric between the two halves of L2, busy 92 to 96 % of the time as it is
@@ -47,14 +51,15 @@
 // permutations where this has .44 to .77; 2 bytes: .01 better on plain matrices, .05 worse on permutations);
 // 8 bytes a lane and word (1 byte .02); more threads with fewer loads in flight each (1 byte .05, 2 bytes
 // .01); blocks that read their next tile while they store one (.1 to .15: what waits in registers is fewer
-// warps). For fitted tiles: where a row begins in 64 bits, or with its last word beside it (shared memory 86
-// %, .70 for .73 and .76 for .82); columns as far apart as each tile needs (.03 to .04); places kept from
-// load to store (1 byte, 43 columns .73 for .69, but in 2 bytes spilled: .65 for .77). In their place:
-// staging with the places of a tile's elements in tables (1 byte .54 for .73 and .57 for .65, 12 to 19
-// instructions a byte and twice the wavefronts of shared memory); asynchronous copies of whole runs, of which
-// each word's elements are gathered one by one, by tables of rows (1 byte .46 to .60 for .62 to .77, 17 to 21
-// instructions a byte; 2 bytes .87 for .77 and .74 for .70 where columns are few and rows follow one another
-// in the input, else .57 to .82 for .74 to .89).
+// warps); blocks that take 2 to 8 tiles of an output row and carry what is left of 256 bytes from one to the
+// next (8 bytes .79 to .92 for .87 to .95). For fitted tiles: where a row begins in 64 bits, or with its last
+// word beside it (shared memory 86 %, .70 for .73 and .76 for .82); columns as far apart as each tile needs
+// (.03 to .04); places kept from load to store (1 byte, 43 columns .73 for .69, but in 2 bytes spilled: .65
+// for .77). In their place: staging with the places of a tile's elements in tables (1 byte .54 for .73 and
+// .57 for .65, 12 to 19 instructions a byte and twice the wavefronts of shared memory); asynchronous copies
+// of whole runs, of which each word's elements are gathered one by one, by tables of rows (1 byte .46 to .60
+// for .62 to .77, 17 to 21 instructions a byte; 2 bytes .87 for .77 and .74 for .70 where columns are few and
+// rows follow one another in the input, else .57 to .82 for .74 to .89).
 #pragma once
 
 #include <type_traits>

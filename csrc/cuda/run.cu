@@ -84,13 +84,16 @@ cudaError_t launch(const Launch& l, const Params& params) {
 
 int last(const Problem& p) { return p.rank - 1; }
 
-// The dims of the problem that are not part of a tile, innermost of the output first.
+// The dims of the problem that are not part of a tile: `first`, then from the innermost of the output on.
 template <int kMost = kMaxOuterDims, class Inside>
-OuterDimsOf<kMost> outer_dims(const Problem& p, Inside inside) {
+OuterDimsOf<kMost> outer_dims(const Problem& p, Inside inside, int first = -1) {
   OuterDimsOf<kMost> outer;
+  const auto add = [&](int d) {
+    outer.dims[outer.count++] = {FastDiv(p.dims[d].extent), p.dims[d].in_stride, p.dims[d].out_stride};
+  };
+  if (first >= 0) add(first);
   for (int d = p.rank - 1; d >= 0; --d) {
-    if (!inside(d))
-      outer.dims[outer.count++] = {FastDiv(p.dims[d].extent), p.dims[d].in_stride, p.dims[d].out_stride};
+    if (d != first && !inside(d)) add(d);
   }
   return outer;
 }
@@ -122,7 +125,7 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   t.groups = FastDiv(plan.grid / (matrices * strips * plan.group));
   t.row_offsets = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
   t.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
-  t.outer = outer_dims(p, [&](int d) { return m.has(d); });
+  t.outer = outer_dims(p, [&](int d) { return m.has(d); }, plan.first_beyond);
   t.keep = plan.keep;
   t.tile_rows = plan.tile[m.row_dims[0]];
   if (plan.kernel == Kernel::kTileUnaligned) {

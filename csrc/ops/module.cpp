@@ -145,6 +145,8 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("grid", &Plan::grid)
       .def_readonly("block", &Plan::block)
       .def_readonly("shared_bytes", &Plan::shared_bytes)
+      .def_readonly("group", &Plan::group)
+      .def_readonly("first_beyond", &Plan::first_beyond)
       .def_readonly("keep", &Plan::keep)
       .def_readonly("threads", &Plan::threads)
       .def_property_readonly("stores",
