@@ -581,6 +581,17 @@ def test_few_rows(rows: int, cuda: str, seed: int) -> None:
             assert_bytes(gather(_C.run_forced(x, [0, 2, 1], "narrow")), gather(x, [0, 2, 1]), what)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("run", [127, 128, 129, 143, 144, 145, 151, 255, 400, 409, 8193])
+def test_long_runs(size: int, run: int, cuda: str, seed: int) -> None:
+    """Runs of 1- and 2-byte elements that begin anywhere and meet anywhere in vectors, over several blocks."""
+    for layout, rows in itertools.product(("contiguous", "offset", "sliced"), (1, 2, 7)):
+        x = make_strided((rows, 40_000 // (run * rows) + 1, run), layout, ITEMSIZE_DTYPE[size], cuda, seed)
+        poison_allocator(x.numel() * size, cuda)
+        what = f"{layout} {tuple(x.shape)} {size}B"
+        assert_bytes(gather(_C.run_forced(x, [1, 0, 2], "rows")), gather(x, [1, 0, 2]), what)
+
+
 # A problem for every CUDA kernel that may keep its input in L2: extents, of which 0 is as many as that takes, to a
 # multiple of 256; what that one has more; the permutation; and the width.
 KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [

@@ -469,6 +469,9 @@ WhyNot fill_rows(Plan& plan) {
   const int64_t run_bytes = run * p.element_bytes;
   const int64_t span = span_of_runs(p, plan.fused_rows);
   const int64_t chunk = runs_chunk_bytes(p.element_bytes);
+  const bool is_long = p.element_bytes <= 2 && run_bytes >= kLongRunBytes;
+  plan.variant = is_long;
+  plan.block = runs_threads(is_long);
   plan.tile[last(p)] = static_cast<int32_t>(std::min(run, chunk / p.element_bytes));
   plan.grid = element_count(p) * p.element_bytes / span * runs_chunks(span, p.element_bytes);
   plan.shared_bytes = static_cast<int>(std::min(chunk / run_bytes + 2, span / run_bytes)) * 8;

@@ -368,11 +368,19 @@ constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
   return (span_bytes + 127 + bytes - 1) / bytes;
 }
 
-// From here on runs of 1- and 2-byte elements are long, and vectors within them have a loop of their own.
-// Shorter ones are rather staged, unless the staged kernel takes longer than this over a copy by its own
+// From here on runs of 1- and 2-byte elements are long: vectors within them and those in which they meet have
+// warps of their own. One H200 (staged): 1 byte, runs of 129, 151, 199, 257 .74 .76 .83 .80 (.65 .69 .73
+// .64); 2 bytes, of 194, 258, 302, 398, 514 bytes .78 .86 .85 .89 .89 (.66 .79 .74 .91 .86).
+inline constexpr int kLongRunBytes = 128;
+// Threads of a block for those in which they meet. With 32, 64, 128: 1 byte, runs of 129 .53 .66 .74, of 409
+// .83 .86 .86, of 3001 .93 .94 .94.
+inline constexpr int kRunsMeetThreads = 128;
+TX_HOST_DEVICE constexpr int runs_threads(bool is_long) {
+  return kSimpleThreads + (is_long ? kRunsMeetThreads : 0);
+}
+// Shorter runs are rather staged, unless the staged kernel takes longer than this over a copy by its own
 // measure: one H200, 123 permutations with runs of 9 to 394 bytes, geometric mean in 1 byte .58 to .63, in 2
 // bytes .66 to .74.
-inline constexpr int kLongRunBytes = 400;
 constexpr double staged_runs_time(int64_t element_bytes) { return element_bytes == 1 ? 2.5 : 1.9; }
 
 // Staged tiles: bytes of a tile (several blocks share an SM's memory, and small problems need many blocks).

@@ -124,7 +124,7 @@ __device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
 
 // A chunk of runs that follow one another in the output: kBytes of it, whole lines. So no two blocks write to
 // one sector inside a span of the output, however short its runs are.
-template <int kBytes>
+template <int kBytes, int kThreads = kSimpleThreads>
 struct RunsChunk {
   uint8_t* out;  // where the chunk begins; bytes [low, high) of it are the span's
   int low, high;
@@ -151,7 +151,7 @@ struct RunsChunk {
     before = one ? 0 : static_cast<int>(skip);
     const int64_t touched = one ? 1 : (kBytes + max(before, 0)) / run_bytes + 1;
     const auto count = static_cast<int>(min(p.runs - first_run, touched));
-    for (int i = threadIdx.x; i < count; i += kSimpleThreads) {
+    for (int i = threadIdx.x; i < count; i += kThreads) {
       begins[i] = in + (one ? skip : p.fused.offset(first_run + i));
     }
     __syncthreads();
@@ -166,39 +166,36 @@ struct RunsChunk {
 };
 
 // Runs of any length at any address, a vector of the output a thread at a time, gathered from the one or more
-// runs that it spans. Bound by instructions (H200: 73 % of issue slots at 1 byte, runs of 33 and of 409).
+// runs that it spans. Bound by instructions (H200: 73 % of issue slots at 1 byte, runs of 33).
 //
-// kLong: vectors within a run come as words that are shifted; those in which runs meet are put together after
-// that, by as many threads: among the others, they would keep every warp waiting (runs of 409, 1 byte .72 to
-// .77, 2 bytes .82 to .86; of 3001, 1 byte .85 to .88; but of 129, 1 byte, .47 for .67).
+// kLong: vectors within a run come as words that are shifted; those in which two runs meet, or the span
+// begins or ends, are put together by warps of their own: among the others, they would keep every warp
+// waiting, and after them the block (runs of 409, 1 byte .72 and .80 for .86; of 3001 .85 and .89 for .94).
 template <int E, bool kLong>
-__global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_constant__ RunsParams p) {
+__global__ void __launch_bounds__(runs_threads(kLong)) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
   constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / kVector / kSimpleThreads;
-  const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
+  const RunsChunk<kBytes, runs_threads(kLong)> chunk(p, reinterpret_cast<const uint8_t**>(memory));
   const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
-  const auto put_together = [&](int at) {
-    const int end = min(kVector, chunk.high - at);
-    int done = max(chunk.low - at, 0);  // bytes of the vector
-    const int start = done;
-    if (done >= end) return;
-    uint4 v = {};
-    while (true) {
-      const QuotRem run = chunk.find(p, at + done);
-      const auto in_run = static_cast<int>(run.rem);
-      const int stop = min(done + chunk.run_bytes - in_run, end);
-      const uint4 piece = cut_vector(chunk.begins[run.quot] + (in_run - done), done, stop, policy);
-      v = done == 0 ? piece : merge_vectors(v, piece, done);
-      done = stop;
-      if (done == end) break;
-    }
-    store_part(chunk.out + at, v, start, end);
-  };
   if constexpr (!kLong) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) put_together((threadIdx.x + i * kSimpleThreads) * kVector);
-  } else {
+    for (int i = 0; i < kEach; ++i) {
+      const int at = (threadIdx.x + i * kSimpleThreads) * kVector;
+      const int begin = max(chunk.low - at, 0), end = min(kVector, chunk.high - at);
+      int done = begin;  // bytes of the vector
+      uint4 v = {};
+      while (done < end) {
+        const QuotRem run = chunk.find(p, at + done);
+        const auto in_run = static_cast<int>(run.rem);
+        const int stop = min(done + chunk.run_bytes - in_run, end);
+        const uint4 piece = cut_vector(chunk.begins[run.quot] + (in_run - done), done, stop, policy);
+        v = done == begin ? piece : merge_vectors(v, piece, done);
+        done = stop;
+      }
+      if (begin < end) store_part(chunk.out + at, v, begin, end);
+    }
+  } else if (threadIdx.x < kSimpleThreads) {
     uint32_t word[kEach][5], shift[kEach];
     bool whole[kEach];  // within one run
 #pragma unroll
@@ -223,15 +220,26 @@ __global__ void __launch_bounds__(kSimpleThreads) runs_kernel(const __grid_const
       *reinterpret_cast<uint4*>(chunk.out + (threadIdx.x + i * kSimpleThreads) * kVector) =
           make_uint4(shifted(0), shifted(1), shifted(2), shifted(3));
     }
-    // Where something begins or ends inside a vector: the chunk's part of the span, and between them runs. Of
-    // the few in one vector, the first stands for it.
+  } else {
+    // The chunk's part of the span begins and ends, and runs do between them. Where two of these are in one
+    // vector, the first stands for it.
     const int runs = chunk.one ? 0 : (chunk.high + chunk.before - 1) / chunk.run_bytes;
     const auto boundary = [&](int k) {
       return k <= 0 ? chunk.low : k > runs ? chunk.high : k * chunk.run_bytes - chunk.before;
     };
-    for (int k = threadIdx.x; k < runs + 2; k += kSimpleThreads) {
+    for (int k = threadIdx.x - kSimpleThreads; k < runs + 2; k += kRunsMeetThreads) {
       const int at = boundary(k) & ~(kVector - 1);
-      if (boundary(k) > at && (k == 0 || boundary(k - 1) <= at)) put_together(at);
+      if (boundary(k) == at || (k > 0 && boundary(k - 1) > at)) continue;
+      const int begin = max(chunk.low - at, 0), end = min(kVector, chunk.high - at);
+      if (begin >= end) continue;
+      const QuotRem run = chunk.find(p, at + begin);
+      const auto in_run = static_cast<int>(run.rem);
+      const int stop = min(begin + chunk.run_bytes - in_run, end);
+      uint4 v = cut_vector(chunk.begins[run.quot] + (in_run - begin), begin, stop, policy);
+      if (stop < end) {
+        v = merge_vectors(v, cut_vector(chunk.begins[run.quot + 1] - stop, stop, end, policy), stop);
+      }
+      store_part(chunk.out + at, v, begin, end);
     }
   }
 }

@@ -507,8 +507,8 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
         return launch<run_elements_kernel<E>>(l, runs_params(l.plan, in, out));
       } else {
         const RunsParams runs = runs_params(l.plan, in, out);
-        return runs.run_bytes < kLongRunBytes ? launch<runs_kernel<E, false>>(l, runs)
-                                              : launch<runs_kernel<E, true>>(l, runs);
+        return l.plan.variant == 0 ? launch<runs_kernel<E, false>>(l, runs)
+                                   : launch<runs_kernel<E, true>>(l, runs);
       }
     case Kernel::kNarrow:
       if constexpr (E <= kNarrowWidest) {
