@@ -17,7 +17,8 @@
 namespace tx {
 namespace {
 
-constexpr int64_t kVector = 16, kLine = 128, kFetched = 256;
+constexpr int64_t kVector = 16, kLine = 128;
+constexpr int64_t kFetched = 256;  // bytes, at multiples of them, that loads of unaligned tiles bring into L2
 static_assert(kAddressAlignment % kVector == 0 && kAddressAlignment % kSector == 0,
               "all that a plan asks for");
 constexpr int64_t kMostBlocks = 2147483647;  // along x, on every architecture (y and z stop at 65535)

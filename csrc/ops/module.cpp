@@ -133,8 +133,9 @@ PYBIND11_MODULE(_C, m) {
           "__eq__", [](const Problem& a, const Problem& b) { return a == b; }, py::is_operator())
       .def("__repr__", [](const Problem& p) { return "Problem(" + to_string(p) + ")"; });
 
-  py::class_<Plan>(m, "Plan",
-                   "The kernel and parameters chosen for a problem. Fields that a backend lacks are 0 or ''.")
+  py::class_<Plan>(
+      m, "Plan",
+      "The kernel and parameters chosen for a problem. Fields that a backend lacks are 0, -1 or ''.")
       .def_property_readonly("backend", [](const Plan& p) { return name(p.backend); })
       .def_property_readonly("kernel", [](const Plan& p) { return name(p.kernel); })
       .def_property_readonly("element_bytes", [](const Plan& p) { return p.problem.element_bytes; })
