@@ -454,9 +454,9 @@ WhyNot fill_rows(Plan& plan) {
   if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
     return "it needs an innermost dim that is contiguous on both sides";
   }
-  plan.block = kSimpleThreads;
   const int64_t run = p.dims[last(p)].extent;
   if (p.element_bytes == kVector) {
+    plan.block = kSimpleThreads;
     // The plane of a block, in vectors along the run.
     const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
     const RowsTile few(run, across, kRowsTileVectors), many(run, across, kRowsTileVectorsMost);
@@ -519,9 +519,10 @@ int first_beyond(const Problem& p, const TileMatrix& m, int64_t tile_rows) {
 }
 
 // The part of a plan that both 2-D kernels share: tiles of rows x cols elements, `bands` of them along an
-// output row, in groups of at most `most`.
-WhyNot fill_matrix(Plan& plan, const TileMatrix& m, int64_t rows, int64_t cols, int64_t bands, int64_t most) {
-  const int64_t groups = ceil_div(bands, most);
+// output row, each of which takes `tile_bytes` of L2.
+WhyNot fill_matrix(Plan& plan, const TileMatrix& m, int64_t rows, int64_t cols, int64_t bands,
+                   int64_t tile_bytes, const DeviceFacts& facts) {
+  const int64_t groups = ceil_div(bands, bands_at_once(plan.problem, m, cols, tile_bytes, bands, facts));
   plan.fused_rows = m.row_dim_count;
   plan.fused_cols = m.col_dim_count;
   plan.tile[m.row_dims[0]] = static_cast<int32_t>(rows);
@@ -679,8 +680,7 @@ WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const int64_t bands = ceil_div(m.rows, rows);
   plan.block = t.threads;
   plan.shared_bytes = t.shared_bytes();
-  const int64_t tile_bytes = 2 * rows * cols * p.element_bytes;
-  return fill_matrix(plan, m, rows, cols, bands, bands_at_once(p, m, cols, tile_bytes, bands, facts));
+  return fill_matrix(plan, m, rows, cols, bands, 2 * rows * cols * p.element_bytes, facts);
 }
 
 WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
@@ -697,9 +697,7 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   plan.shared_bytes = unaligned_shared_bytes(tile, v);
   const int64_t tile_bytes =
       tile.rows * (tile.cols * p.element_bytes + kLine) + tile.cols * (tile.rows * p.element_bytes + kSector);
-  const int64_t bands = unaligned_bands(m.rows, tile.rows, v);
-  return fill_matrix(plan, m, tile.rows, tile.cols, bands,
-                     bands_at_once(p, m, tile.cols, tile_bytes, bands, facts));
+  return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, v), tile_bytes, facts);
 }
 
 WhyNot fill_staged(Plan& plan, Choices& choices) {
