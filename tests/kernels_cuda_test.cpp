@@ -110,6 +110,8 @@ int main() {
       {{2049, 2303}, {1, 0}},                 // tile_unaligned, below 8 bytes
       {{23, 31, 17, 41}, {3, 2, 1, 0}},       // the same, two dims for its rows and two for its columns
       {{9, 17, 5, 31, 63}, {4, 2, 0, 3, 1}},  // the same, fitted to few columns, below 4 bytes
+      {{60, 33, 132}, {0, 2, 1}},             // tile_span, below 16 bytes
+      {{60, 3, 11, 131}, {1, 3, 0, 2}},       // the same, two dims for its rows
       {{5, 3000}, {1, 0}},                    // narrow, below 16 bytes
       {{3, 700, 12}, {0, 2, 1}},              // the same, split
       {{9, 33, 31}, {0, 2, 1}},               // periodic

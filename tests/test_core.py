@@ -436,6 +436,13 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "odd pitch", (8191, 8193), (1, 0)), "staged", "tile_unaligned"),
     (Case("choice", "odd offset", (8192, 8192), (1, 0), SMALL, layout="offset"), "staged", "tile_unaligned"),
     (Case("choice", "4-d reversed", (89, 83, 97, 79), (3, 2, 1, 0)), "staged", "tile_unaligned"),
+    (
+        Case("choice", "tokens", (256, 197, 768), (0, 2, 1)),
+        "staged",
+        "tile_span tile_span tile_span tile_span tile_unaligned",
+    ),
+    (Case("choice", "keys of heads", (256, 197, 12, 64), (0, 2, 3, 1), SMALL), "staged", "tile_span"),
+    (Case("choice", "tokens of two dims", (256, 14, 13, 512), (0, 3, 2, 1), SMALL), "staged", "tile_span"),
     (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow"),
     (Case("choice", "7 wide", (8_000_000, 7), (1, 0)), "staged", "narrow narrow narrow narrow staged"),
     (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged staged staged narrow"),
@@ -563,7 +570,8 @@ def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
                 continue
             plan = _C.plan_cuda(p, _C.DeviceFacts(l2_bytes=l2))
             large = 2 * read >= 7 * l2
-            assert plan.keep == {"strided": False, "tile_unaligned": True}.get(plan.kernel, large), plan
+            kept = {"strided": False, "tile_unaligned": True, "tile_span": True}
+            assert plan.keep == kept.get(plan.kernel, large), plan
             assert ("keep=True" in str(plan)) == plan.keep
 
 
@@ -618,8 +626,8 @@ def test_order_of_tiles(shape: tuple[int, int], size: int, order: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "first"),
     [
-        ((256, 197, 12, 64), (2, 0, 3, 1), 2, 0),  # 128 bytes of a line, which the next of 12 has more of
-        ((256, 197, 12, 64), (2, 0, 3, 1), 4, -1),  # a line of its own
+        ((256, 401, 12, 64), (2, 0, 3, 1), 2, 0),  # 128 bytes of a line, which the next of 12 has more of
+        ((256, 301, 12, 64), (2, 0, 3, 1), 4, -1),  # a line of its own
         ((37, 41, 31, 29, 43), (2, 0, 4, 1, 3), 1, 0),  # rows of 43 and 29 are one piece of the input
         ((37, 41, 31, 29, 43), (2, 0, 4, 1, 3), 4, -1),  # a longer one
         ((7, 13, 11, 9, 17, 5, 33), (6, 4, 2, 0, 1, 3, 5), 16, 1),
@@ -669,9 +677,47 @@ def test_a_tile_that_has_all_rows() -> None:
     ],
 )
 def test_rows_of_unaligned_tiles(shape: tuple[int, ...], size: int, tile: list[int]) -> None:
-    batch = len(shape) - 2
-    plan = _C.plan_cuda(of_case(shape, (*range(batch), batch + 1, batch), size), _C.DeviceFacts())
-    assert (plan.kernel, plan.tile[batch:]) == ("tile_unaligned", tile)
+    """Of output rows that are two elements longer than what is written: else short ones would be spans."""
+    *batch, rows, cols = (1, *shape)[-3:]
+    out = [cols * (rows + 2) * size, (rows + 2) * size, size]
+    p = _C.Problem(size, [*batch, cols, rows], [rows * cols * size, size, cols * size], out)
+    plan = _C.plan_cuda(p, _C.DeviceFacts())
+    assert (plan.kernel, plan.tile[-2:]) == ("tile_unaligned", tile)
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "size", "tile", "warps"),
+    [
+        ((256, 197, 768), 1, [197, 128], 13),  # 50 words of a column in batches of 4
+        ((256, 225, 768), 1, [225, 128], 8),  # 57 in batches of 8: of 15 warps an SM would hold 2 times 15
+        ((256, 577, 768), 1, [577, 64], 19),  # wide tiles would be too large; each half of a warp reads a row
+        ((256, 197, 768), 2, [197, 64], 13),
+        ((256, 197, 769), 1, [197, 112], 10),  # anywhere in words: 7 strips of up to 124 columns
+        ((256, 197, 768), 8, [197, 16], 13),
+        ((256, 639, 769), 1, [639, 60], 17),
+        ((256, 641, 769), 1, None, 0),  # too many rows,
+        ((256, 401, 768), 2, None, 0),
+        ((256, 261, 768), 4, None, 0),
+        ((256, 361, 768), 8, None, 0),
+        ((2000, 23, 900), 1, None, 0),  # too few
+        ((256, 104, 769), 2, None, 0),  # words of 8 columns share banks
+        ((512, 241, 65), 2, None, 0),  # half of the lanes have no columns
+        ((512, 241, 61), 2, [241, 62], 16),  # all but one have
+        ((8, 197, 768), 1, None, 0),  # few tiles
+        ((16, 197, 768), 1, [197, 128], 13),
+        ((40_000, 31, 37), 1, None, 0),  # small matrices
+        ((64, 197, 768), 16, None, 0),
+    ],
+)
+def test_spans(shape: tuple[int, int, int], size: int, tile: list[int] | None, warps: int) -> None:
+    plan = _C.plan_cuda(of_case(shape, (0, 2, 1), size), _C.DeviceFacts())
+    if tile is None:
+        assert plan.kernel != "tile_span", plan
+        return
+    assert (plan.kernel, [plan.tile[2], plan.tile[1]]) == ("tile_span", tile), plan
+    assert plan.grid == shape[0] * -(-shape[2] // tile[1])
+    assert plan.block == 32 * warps
 
 
 def kernel_and_stores(plan: _C.Plan) -> str:

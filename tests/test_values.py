@@ -508,6 +508,7 @@ def test_kernel_lists() -> None:
         "pieces",
         "tile",
         "tile_unaligned",
+        "tile_span",
         "staged",
         "strided",
     }
@@ -581,6 +582,45 @@ def test_few_rows(rows: int, cuda: str, seed: int) -> None:
             assert_bytes(gather(_C.run_forced(x, [0, 2, 1], "narrow")), gather(x, [0, 2, 1]), what)
 
 
+SPANS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((3, 197, 300), (0, 2, 1)),  # input rows at words, spans anywhere
+    ((3, 197, 301), (0, 2, 1)),  # input rows anywhere
+    ((77, 1025), (1, 0)),  # a last tile of one column
+    ((2, 400, 200), (0, 2, 1)),  # of half as wide pieces in 1 byte
+    ((5, 145, 12), (0, 2, 1)),  # few columns: a warp reads several rows
+    ((5, 45, 9), (0, 2, 1)),
+    ((9, 3, 2), (0, 2, 1)),  # spans shorter than a vector
+    ((5, 3, 13, 79), (1, 3, 2, 0)),  # rows of two dims,
+    ((5, 3, 13, 80), (1, 3, 0, 2)),
+    ((4, 2, 5, 3, 7, 50), (1, 3, 5, 4, 2, 0)),  # and of three
+]
+
+
+@pytest.mark.parametrize("case", SPANS, ids=lambda c: "x".join(map(str, c[0])))
+def test_spans(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: int) -> None:
+    """Short output rows that follow one another, from inputs at any address and pitch."""
+    shape, dims = case
+    for layout, size in itertools.product(("contiguous", "offset", "sliced", "padded"), (1, 2, 4, 8)):
+        x = make_strided(shape, layout, ITEMSIZE_DTYPE[size], cuda, seed)
+        poison_allocator(x.numel() * size, cuda)
+        what = f"{layout} {shape} {size}B"
+        assert_bytes(gather(_C.run_forced(x, list(dims), "tile_span")), gather(x, list(dims)), what)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_spans_that_begin_anywhere(size: int, cuda: str, seed: int) -> None:
+    """The bytes around the output stay as they are."""
+    x = make_strided((60, 77, 301), "contiguous", ITEMSIZE_DTYPE[size], cuda, seed)
+    assert tx.explain(x, dims=(0, 2, 1)).kernel == "tile_span"
+    for first in range(1, 16 // size + 1):
+        whole = torch.full((x.numel() + 40,), 3, dtype=torch.uint8, device=cuda).repeat_interleave(size)
+        out = whole.view(x.dtype)[first : first + x.numel()].view(60, 301, 77)
+        torch.ops.tx.permute_into(x, out, [0, 2, 1])
+        assert_bytes(gather(out), gather(x, [0, 2, 1]), f"{size}B from {first}")
+        end = (first + x.numel()) * size
+        assert (whole[: first * size] == 3).all() and (whole[end:] == 3).all(), first
+
+
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("run", [127, 128, 129, 143, 144, 145, 151, 255, 400, 409, 8193])
 def test_long_runs(size: int, run: int, cuda: str, seed: int) -> None:
@@ -611,6 +651,7 @@ KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [
     ("pieces", (0, 29, 37), 0, (0, 2, 1), 8),
     ("staged", (33, 0), 0, (1, 0), 4),
     ("tile_unaligned", (0, 4097), 0, (1, 0), 2),
+    ("tile_span", (0, 65, 300), 0, (0, 2, 1), 4),
 ]
 
 

@@ -13,7 +13,7 @@ namespace {
 constexpr Kernel kAllKernels[] = {Kernel::kNone,      Kernel::kCopy,   Kernel::kRows,
                                   Kernel::kTileSmall, Kernel::kTile,   Kernel::kNarrow,
                                   Kernel::kPeriodic,  Kernel::kPieces, Kernel::kTileUnaligned,
-                                  Kernel::kStaged,    Kernel::kStrided};
+                                  Kernel::kTileSpan,  Kernel::kStaged, Kernel::kStrided};
 
 }  // namespace
 
@@ -53,6 +53,8 @@ const char* name(Kernel kernel) {
       return "pieces";
     case Kernel::kTileUnaligned:
       return "tile_unaligned";
+    case Kernel::kTileSpan:
+      return "tile_span";
     case Kernel::kStaged:
       return "staged";
     case Kernel::kStrided:

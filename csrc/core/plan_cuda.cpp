@@ -272,6 +272,77 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
   return best;
 }
 
+// The matrix whose output rows follow one another without a gap: rows = 0 where there is none.
+TileMatrix span_matrix(const Problem& p) {
+  for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
+    const TileMatrix m = tile_matrix(p, rows, 1);
+    if (m.rows > 0 && p.dims[m.col_dims[0]].out_stride == m.rows * p.element_bytes) return m;
+  }
+  return TileMatrix();
+}
+
+struct SpanChoice {
+  int variant = -1;
+  TileMatrix matrix;
+  SpanTile tile;
+};
+
+// The tile whose warps have the most words to put together, and leave the fewest registers of an SM idle.
+SpanChoice choose_span(const Problem& p) {
+  constexpr int kRegistersOfSm = 65536, kQuarters = 4, kMostWarps = 32;
+  constexpr int64_t kMostRows = 1 << 16;  // by far
+  SpanChoice best;
+  const TileMatrix m = span_matrix(p);
+  if (m.rows == 0 || m.rows > kMostRows) return best;
+  int64_t extent = 0;
+  for (int i = 0; i < m.row_dim_count; ++i) {
+    extent += (p.dims[m.row_dims[i]].extent - 1) * p.dims[m.row_dims[i]].in_stride;
+  }
+  if (extent >= kFastDivLimit) return best;
+  const int word = word_bytes(p.element_bytes);
+  const bool shifts = input_row_addresses(p, m) % static_cast<uint64_t>(word) != 0;
+  const int piece = m.rows * kSpanPieceBytes > kSpanTileBytes ? kSpanPieceBytes / 2 : kSpanPieceBytes;
+  double best_busy = 0;
+  for (int i = 0; i < static_cast<int>(std::size(kSpanVariants)); ++i) {
+    const SpanVariant& v = kSpanVariants[i];
+    if (v.element_bytes != p.element_bytes || v.shifts_in != shifts) continue;
+    const int64_t most_cols = (piece / v.word() - (shifts ? 1 : 0)) * v.block();
+    const int64_t cols = ceil_div(m.cols, ceil_div(m.cols, most_cols));
+    SpanTile tile{static_cast<int>(round_up(cols, v.block()))};
+    const int words = span_words(m.rows, v), words_of_warp = v.batch * span_parts(tile.cols, v);
+    tile.warps = static_cast<int>(ceil_div(words, words_of_warp));
+    const int warps_of_sm = kRegistersOfSm / (32 * v.registers) / kQuarters * kQuarters;
+    if (tile.warps > kMostWarps) continue;
+    const int resident = warps_of_sm / tile.warps * tile.warps;
+    const double busy = static_cast<double>(resident) / warps_of_sm * words / (tile.warps * words_of_warp);
+    if (best.variant < 0 || busy > best_busy) {
+      best = {i, m, tile};
+      best_busy = busy;
+    }
+  }
+  return best;
+}
+
+// One H200, the kernel against the planner's choice without it, fraction of a copy. Rows that many columns'
+// words share banks of shared memory by: 5169 x 112 x 57 -> 0,2,1, 1 byte, 16 of them .65 (.73), 256 x 104 x
+// 512, 2 bytes, 8 of them .73 (.90). Lanes without columns: 1053 x 241 x 65, 2 bytes, half of them, .61
+// (.68).
+bool span_pays(const Problem& p, const SpanChoice& span, const DeviceFacts& facts) {
+  if (span.variant < 0) return false;
+  const SpanVariant& v = kSpanVariants[span.variant];
+  const TileMatrix& m = span.matrix;
+  const SpanLimits& limits = kSpanPays[log2_floor(p.element_bytes)];
+  if (m.rows < limits.least_rows || m.rows > limits.most_rows) return false;
+  constexpr int64_t kMostShared = 16;  // bytes
+  if (std::gcd(m.rows, int64_t{128 / v.word()}) * v.word() > kMostShared) return false;
+  constexpr double kLanes = 0.52;
+  const int64_t strips = ceil_div(m.cols, int64_t{span.tile.cols});
+  const int64_t lanes = strips * 32 / span_parts(span.tile.cols, v);
+  if (static_cast<double>(m.cols) < kLanes * static_cast<double>(lanes * v.block())) return false;
+  const int64_t tiles = strips * (element_count(p) / (m.rows * m.cols));
+  return static_cast<double>(tiles) >= limits.least_tiles * facts.sm_count;
+}
+
 // How far apart words are that the lanes of a warp gather from a piece, and the wavefronts of shared memory
 // that 128 bytes of them take.
 struct WordOrder {
@@ -329,6 +400,8 @@ class Choices {
  public:
   Choices(const Problem& problem, const DeviceFacts& facts) : problem_(problem), facts_(facts) {}
 
+  const DeviceFacts& facts() const { return facts_; }
+
   const TileChoice& small() {
     if (!small_) small_ = choose_small(problem_, facts_);
     return *small_;
@@ -340,6 +413,10 @@ class Choices {
   const UnalignedChoice& unaligned() {
     if (!unaligned_) unaligned_ = choose_unaligned(problem_, facts_);
     return *unaligned_;
+  }
+  const SpanChoice& span() {
+    if (!span_) span_ = choose_span(problem_);
+    return *span_;
   }
   const StagedTile& staged() {
     if (staged_) return *staged_;
@@ -382,6 +459,7 @@ class Choices {
   std::optional<TileChoice> small_;
   std::optional<TileChoice> tile_;
   std::optional<UnalignedChoice> unaligned_;
+  std::optional<SpanChoice> span_;
   std::optional<StagedTile> staged_;
   std::optional<bool> narrow_;
   bool by_vectors_ = false;  // found with narrow_
@@ -700,6 +778,26 @@ WhyNot fill_unaligned(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   return fill_matrix(plan, m, tile.rows, tile.cols, unaligned_bands(m.rows, tile.rows, v), tile_bytes, facts);
 }
 
+WhyNot fill_span(Plan& plan, const DeviceFacts& facts, Choices& choices) {
+  const Problem& p = plan.problem;
+  const WhyNot why_not = needs_two_dense_dims(p);
+  if (!why_not.empty()) return why_not;
+  const SpanChoice& choice = choices.span();
+  if (choice.variant < 0) {
+    return "it needs elements of 1 to 8 bytes, short output rows that follow one another without a gap, and "
+           "the "
+           "input rows of a matrix within 2^31 bytes";
+  }
+  plan.variant = choice.variant;
+  const SpanVariant& v = kSpanVariants[plan.variant];
+  const TileMatrix& m = choice.matrix;
+  plan.block = 32 * choice.tile.warps;
+  plan.shared_bytes = span_data_bytes(m.rows, choice.tile, v);
+  if (m.row_dim_count > 1) plan.shared_bytes += span_table_bytes(choice.tile, v);
+  const int64_t tile_bytes = 2 * m.rows * choice.tile.cols * p.element_bytes;
+  return fill_matrix(plan, m, m.rows, choice.tile.cols, 1, tile_bytes, facts);
+}
+
 WhyNot fill_staged(Plan& plan, Choices& choices) {
   if (!output_is_dense(plan.problem)) return kNeedsDenseOutput;
   if (input_step(plan.problem) == 0)
@@ -731,7 +829,8 @@ WhyNot fill_strided(Plan& plan) {
 // Whether L2 is asked to keep lines of the input longer than those of the output.
 bool keeps_input(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
   if (kernel == Kernel::kStrided) return false;
-  if (kernel == Kernel::kTileUnaligned) return true;  // tiles share lines, and halos
+  // Tiles share lines, and halos.
+  if (kernel == Kernel::kTileUnaligned || kernel == Kernel::kTileSpan) return true;
   int64_t bytes = p.element_bytes;
   for (int d = 0; d < p.rank; ++d) {
     if (p.dims[d].in_stride != 0) bytes *= p.dims[d].extent;
@@ -769,6 +868,8 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
         return fill_tile(plan, facts, choices);
       case Kernel::kTileUnaligned:
         return fill_unaligned(plan, facts, choices);
+      case Kernel::kTileSpan:
+        return fill_span(plan, facts, choices);
       case Kernel::kStaged:
         return fill_staged(plan, choices);
       case Kernel::kStrided:
@@ -890,6 +991,9 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
       return before_staged(choices.unaligned().time);
     }
+    case Kernel::kTileSpan:
+      return span_pays(p, choices.span(), choices.facts()) && !worth(Kernel::kPeriodic, p, choices) &&
+             !choices.narrow_by_vectors() && !tile_is_full();
     default:
       return true;
   }
@@ -903,9 +1007,10 @@ Plan start(const Problem& problem) {
 }
 
 // In order of preference. Strided can run anything.
-constexpr Kernel kKernels[] = {Kernel::kCopy,   Kernel::kTileSmall, Kernel::kPeriodic, Kernel::kPieces,
-                               Kernel::kRows,   Kernel::kNarrow,    Kernel::kTile,     Kernel::kTileUnaligned,
-                               Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kKernels[] = {Kernel::kCopy,     Kernel::kTileSpan, Kernel::kTileSmall,
+                               Kernel::kPeriodic, Kernel::kPieces,   Kernel::kRows,
+                               Kernel::kNarrow,   Kernel::kTile,     Kernel::kTileUnaligned,
+                               Kernel::kStaged,   Kernel::kStrided};
 
 }  // namespace
 

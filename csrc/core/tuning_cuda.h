@@ -282,6 +282,67 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {2, 2, 256, 8, 4, {1.00, 0.48}, 2, 4, kSector},  // .65 .67 .68 (.58 .60 .60)
 };
 
+// One compiled variant of the span kernel: see kernel_tile_span.cuh. Each is compiled twice, for rows of one
+// dim and of several.
+struct SpanVariant {
+  int element_bytes;
+  int batch;               // words of a column that a lane puts together
+  int registers;           // of a thread
+  bool shifts_in = false;  // input rows begin anywhere in a word
+
+  constexpr int word() const { return word_bytes(element_bytes); }
+  constexpr int block() const { return word() / element_bytes; }
+  // Words of a column that it reads before its own: neighbours are shifted together.
+  constexpr int before() const { return block() > 1 ? 1 : 0; }
+};
+// One H200, fraction of the copy kernel at 256 x 197 x 768, 1227 x 210 x 128, 128 x 333 x 900 -> 0,2,1
+// (without spans: 1 byte .73 .76 .72, 2 bytes .87 and .82 at the first and the last).
+inline constexpr SpanVariant kSpanVariants[] = {
+    {1, 4, 48},         // .92 .85 .67
+    {1, 8, 64},         // .89 .90 .85
+    {1, 5, 56, true},   // 401 x 397 x 409 -> 1,2,0 .75 (.68), 64 x 257 x 1023 -> 0,2,1 .67 (.56)
+    {2, 8, 48},         // .96, .69 at the last
+    {2, 10, 56},        // .96, .86
+    {2, 8, 48, true},   // 64 x 257 x 1023 -> 0,2,1 .80 (.72), 839 x 401 x 49 .77 (.70)
+    {2, 10, 56, true},  // .79 .77
+    {4, 20, 56},        // .99 (.94) at the first, 113 x 65 x 1699 -> 0,2,1 .91 (.72)
+    {8, 8, 40},         // .99 (.96), 45 x 101 x 1363 .90 (.82)
+};
+// Bytes of an input row in a tile, and of a tile from which on they are half of that.
+inline constexpr int kSpanPieceBytes = 128;
+inline constexpr int kSpanTileBytes = 45 * 1024;
+
+// Where the span kernel pays, by element width (1, 2, 4 and 8 bytes): from and up to so many rows, and with
+// so many tiles for an SM.
+struct SpanLimits {
+  int least_rows, most_rows;
+  double least_tiles;
+};
+inline constexpr SpanLimits kSpanPays[] = {{25, 640, 0.7}, {15, 400, 0.7}, {15, 260, 1}, {15, 360, 2}};
+
+// A tile of `cols` columns of all rows, and the warps that share the rows.
+struct SpanTile {
+  int cols = 0, warps = 0;
+};
+// Words of an output row, wherever in one it begins.
+constexpr int span_words(int64_t rows, const SpanVariant& v) {
+  return static_cast<int>((rows * v.element_bytes + 2 * v.word() - v.element_bytes - 1) / v.word());
+}
+// Words that a tile reads of each input row: where they are shifted, the last has no column of its own. A
+// warp reads several rows where it has lanes for them.
+constexpr int span_row_words(int cols, const SpanVariant& v) {
+  return static_cast<int>(ceil_div(cols, v.block())) + (v.shifts_in ? 1 : 0);
+}
+constexpr int span_parts(int cols, const SpanVariant& v) { return 32 / span_row_words(cols, v); }
+// Bytes of shared memory for where rows begin, if they are of several dims, and for the tile.
+constexpr int span_table_bytes(const SpanTile& tile, const SpanVariant& v) {
+  const int words = tile.warps * span_parts(tile.cols, v) * v.batch + v.before();
+  return static_cast<int>(round_up(words * v.block() * 4, 16));
+}
+constexpr int span_data_bytes(int64_t rows, const SpanTile& tile, const SpanVariant& v) {
+  return static_cast<int>(round_up(rows * tile.cols * v.element_bytes + 15, 16));
+}
+
 // The narrow kernel: threads a block, words of a tile where its rows allow, and rows at most. One H200,
 // geometric mean of six problems with tiles of 768, 1024, 1536, 2048 and 3072 words (tune.py): 1 byte .94 .94
 // .92 .90 .84, 2 bytes .95 .95 .92 .91 .89.

@@ -168,6 +168,20 @@ struct TileParams {
   }
 };
 
+// The same, with output rows that follow one another; tiles have all rows.
+struct SpanParams {
+  int32_t rows;
+  int32_t pitch;          // from one input row to the next, where rows are of one dim
+  FastDiv strips;         // tiles of a matrix
+  FastDiv tile_words;     // that a tile reads of a row
+  int32_t parts;          // of a warp, each of which reads a row
+  uint32_t table_bytes;   // of shared memory, for where the rows begin, if they are of several dims
+  FusedDims row_offsets;  // where
+  int64_t cols;
+  Batch batch;
+  OuterDims outer;
+};
+
 // The same, smaller: rows and pitches below 2^31 bytes, and few dims beyond the matrix, whose number is the
 // block's along z. What all problems read comes first, in 48 bytes: so much the first line of the constant
 // cache holds of a kernel's parameters, and a second one would be waited for.

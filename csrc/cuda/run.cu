@@ -14,6 +14,7 @@
 #include "cuda/kernel_staged.cuh"
 #include "cuda/kernel_tile.cuh"
 #include "cuda/kernel_tile_small.cuh"
+#include "cuda/kernel_tile_span.cuh"
 #include "cuda/kernel_tile_unaligned.cuh"
 #include "cuda/params.h"
 #include "cuda/run.h"
@@ -134,6 +135,26 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   return t;
 }
 
+SpanParams span_params(const Plan& plan, const Place* places, int count) {
+  const Problem& p = plan.problem;
+  const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
+  const SpanVariant& v = kSpanVariants[plan.variant];
+  const SpanTile tile{plan.tile[m.col_dims[0]], plan.block / 32};
+  SpanParams s;
+  s.rows = static_cast<int32_t>(m.rows);
+  s.pitch = static_cast<int32_t>(p.dims[m.row_dims[0]].in_stride);
+  s.strips = FastDiv(ceil_div(m.cols, int64_t{tile.cols}));
+  s.tile_words = FastDiv(span_row_words(tile.cols, v));
+  s.parts = span_parts(tile.cols, v);
+  s.table_bytes = m.row_dim_count > 1 ? span_table_bytes(tile, v) : 0;
+  s.row_offsets = fused_dims(p, m.row_dims, m.row_dim_count, &Dim::in_stride);
+  s.cols = m.cols;
+  s.batch.count = FastDiv(count);
+  std::copy(places, places + count, s.batch.places);
+  s.outer = outer_dims(p, [&](int d) { return m.has(d); }, plan.first_beyond);
+  return s;
+}
+
 SmallParams small_params(const Plan& plan, const Place& place) {
   const Problem& p = plan.problem;
   const TileMatrix m = tile_matrix(p, 1, 1);
@@ -186,6 +207,16 @@ struct UnalignedKernels {
     constexpr UnalignedVariant v = kUnalignedVariants[kRow];
     return unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks,
                                             v.step, v.in_align, v.out_align, v.fits_rows>>;
+  }
+};
+
+template <bool kFused>
+struct SpanKernels {
+  static constexpr size_t kCount = std::size(kSpanVariants);
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    constexpr SpanVariant v = kSpanVariants[kRow];
+    return span_kernel<SpanConfig<v.element_bytes, v.batch, v.registers, v.shifts_in, kFused>>;
   }
 };
 
@@ -538,7 +569,9 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
 
 // Problems that one launch takes.
 int batch_most(const Plan& plan) {
-  if (plan.kernel != Kernel::kTile && plan.kernel != Kernel::kTileUnaligned) return 1;
+  const bool takes_several = plan.kernel == Kernel::kTile || plan.kernel == Kernel::kTileUnaligned ||
+                             plan.kernel == Kernel::kTileSpan;
+  if (!takes_several) return 1;
   return static_cast<int>(std::clamp<int64_t>((kFastDivLimit - 1) / plan.grid, 1, kMaxBatch));
 }
 
@@ -558,6 +591,9 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
       return run_variant<TileKernels>(l, tile_params(plan, places, count));
     case Kernel::kTileUnaligned:
       return run_variant<UnalignedKernels>(l, tile_params(plan, places, count));
+    case Kernel::kTileSpan:
+      if (plan.fused_rows == 1) return run_variant<SpanKernels<false>>(l, span_params(plan, places, count));
+      return run_variant<SpanKernels<true>>(l, span_params(plan, places, count));
     default:
       break;
   }
