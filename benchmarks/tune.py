@@ -42,6 +42,7 @@ PROBLEMS = {
         "7x13x11x9x17x5x33:6,4,2,0,1,3,5",
     ],
     "span": ["256x197x768:0,2,1", "64x577x1024:0,2,1", "512x99x516:0,2,1", "401x397x408:1,2,0"],
+    "gather": ["256x768x197:0,2,1", "47x1024x257:0,2,1", "248x1024x99:0,2,1", "700x256x17x11:3,0,2,1"],
     "narrow": ["20000000x3", "12x5000000", "33x2000000", "64x3x224x224:0,2,3,1", "200000x8", "5x200000"],
     "periodic": ["65536x17x31:0,2,1", "10000000x3x5:0,2,1", "1000000x4x4:0,2,1", "100000x5x6x7:0,3,2,1"],
     "pieces": [
@@ -143,6 +144,7 @@ NUMBERS = {
     "runs": ("kRows", "kRunsChunkBytes", [4096, 8192, 16384, 32768]),
     "fitted": ("kTileUnaligned", "kFittedOutBytes", [224, 352, 480, 608]),
     "span": ("kTileSpan", "kSpanPieceBytes", [32, 64, 128]),
+    "gather": ("kTileGather", "kGatherTileBytes", [12288, 16384, 24576, 32768, 49152]),
     "narrow": ("kNarrow", "kNarrowTileWords", [768, 1024, 1536, 2048, 3072]),
     "periodic": ("kPeriodic", "kPeriodicChunkBytes", [4096, 6144, 8192, 12288, 16384]),
     "pieces": ("kPieces", "kPiecesBlockBytes", [2048, 4096, 8192, 16384]),

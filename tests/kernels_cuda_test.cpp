@@ -112,6 +112,7 @@ int main() {
       {{9, 17, 5, 31, 63}, {4, 2, 0, 3, 1}},  // the same, fitted to few columns, below 4 bytes
       {{60, 33, 132}, {0, 2, 1}},             // tile_span, below 16 bytes
       {{60, 3, 11, 131}, {1, 3, 0, 2}},       // the same, two dims for its rows
+      {{60, 512, 77}, {0, 2, 1}},             // tile_gather, below 8 bytes
       {{5, 3000}, {1, 0}},                    // narrow, below 16 bytes
       {{3, 700, 12}, {0, 2, 1}},              // the same, split
       {{9, 33, 31}, {0, 2, 1}},               // periodic

@@ -58,6 +58,7 @@ def work(cases: int) -> None:
         ((40, 33, 9, 13), (1, 0, 3, 2)),  # pieces, several a block
         ((12, 16, 141), (1, 0, 2)),  # long runs
         ((3, 5, 11, 90), (1, 3, 0, 2)),  # spans of rows of two dims
+        ((3, 208, 7, 9), (0, 3, 2, 1)),  # and of columns
     ]
     shapes += [((16, 24, 64), (1, 0, 2)), ((16, 24, 33), (1, 0, 2)), ((7, 5, 11, 13), (3, 1, 0, 2)), ((4097,), (0,))]
     for kernel in _C.kernels("cuda"):

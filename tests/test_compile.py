@@ -381,6 +381,7 @@ EARLY: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "tile": ((2048, 2048), (1, 0)),
     "tile_unaligned": ((2047, 2049), (1, 0)),
     "tile_span": ((64, 77, 600), (0, 2, 1)),
+    "tile_gather": ((64, 600, 77), (0, 2, 1)),
     "staged": ((1_000_000, 3), (1, 0)),
     "strided": ((500, 700), (1, 0)),
 }

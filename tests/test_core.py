@@ -443,6 +443,11 @@ CHOICES: list[tuple[Case, str, str]] = [
     ),
     (Case("choice", "keys of heads", (256, 197, 12, 64), (0, 2, 3, 1), SMALL), "staged", "tile_span"),
     (Case("choice", "tokens of two dims", (256, 14, 13, 512), (0, 3, 2, 1), SMALL), "staged", "tile_span"),
+    (
+        Case("choice", "channels of tokens", (256, 768, 197), (0, 2, 1)),
+        "staged",
+        "tile_gather tile_gather tile_gather tile_unaligned tile_unaligned",
+    ),
     (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow"),
     (Case("choice", "7 wide", (8_000_000, 7), (1, 0)), "staged", "narrow narrow narrow narrow staged"),
     (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged staged staged narrow"),
@@ -700,7 +705,7 @@ def test_rows_of_unaligned_tiles(shape: tuple[int, ...], size: int, tile: list[i
         ((256, 401, 768), 2, None, 0),
         ((256, 261, 768), 4, None, 0),
         ((256, 361, 768), 8, None, 0),
-        ((2000, 23, 900), 1, None, 0),  # too few
+        ((2000, 23, 900), 1, None, 0),  # small tiles
         ((256, 104, 769), 2, None, 0),  # words of 8 columns share banks
         ((512, 241, 65), 2, None, 0),  # half of the lanes have no columns
         ((512, 241, 61), 2, [241, 62], 16),  # all but one have
@@ -718,6 +723,40 @@ def test_spans(shape: tuple[int, int, int], size: int, tile: list[int] | None, w
     assert (plan.kernel, [plan.tile[2], plan.tile[1]]) == ("tile_span", tile), plan
     assert plan.grid == shape[0] * -(-shape[2] // tile[1])
     assert plan.block == 32 * warps
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "size", "out_rows", "tile"),
+    [
+        ((256, 768, 197), 1, 768, [128, 197]),  # rows that have 128 bytes of an output row
+        ((256, 768, 197), 4, 768, [32, 197]),
+        ((256, 768, 33), 4, 768, [160, 33]),  # 5 bands of one size
+        ((256, 300, 33), 4, 300, [152, 33]),
+        ((256, 160, 33), 4, 160, [160, 33]),
+        ((256, 777, 197), 1, 777, None),  # output rows anywhere,
+        ((256, 777, 197), 1, 784, [128, 197]),  # and at vectors
+        ((256, 768, 361), 1, 768, None),  # too long rows
+        ((256, 768, 261), 2, 768, None),
+        ((256, 768, 327), 4, 768, None),
+        ((256, 768, 196), 2, 768, [64, 196]),
+        ((256, 768, 200), 2, 768, None),  # 8 lanes' rows share banks
+        ((2048, 64, 95), 1, 64, None),  # small matrices
+        ((32, 768, 197), 1, 768, None),  # few tiles
+        ((33, 768, 197), 1, 768, [128, 197]),
+        ((256, 768, 197), 8, 768, None),
+    ],
+)
+def test_gathers(shape: tuple[int, int, int], size: int, out_rows: int, tile: list[int] | None) -> None:
+    batch, rows, cols = shape
+    out = [cols * out_rows * size, out_rows * size, size]
+    p = _C.Problem(size, [batch, cols, rows], [rows * cols * size, size, cols * size], out)
+    plan = _C.plan_cuda(p, _C.DeviceFacts())
+    if tile is None:
+        assert plan.kernel != "tile_gather", plan
+        return
+    assert (plan.kernel, [plan.tile[2], plan.tile[1]]) == ("tile_gather", tile), plan
+    assert plan.grid == batch * -(-rows // tile[0])
 
 
 def kernel_and_stores(plan: _C.Plan) -> str:

@@ -509,6 +509,7 @@ def test_kernel_lists() -> None:
         "tile",
         "tile_unaligned",
         "tile_span",
+        "tile_gather",
         "staged",
         "strided",
     }
@@ -607,6 +608,42 @@ def test_spans(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: i
         assert_bytes(gather(_C.run_forced(x, list(dims), "tile_span")), gather(x, list(dims)), what)
 
 
+GATHERS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((3, 768, 197), (0, 2, 1)),  # bands that are the same,
+    ((3, 400, 197), (0, 2, 1)),  # and a last one that is shorter
+    ((1600, 99), (1, 0)),
+    ((70, 16, 9), (0, 2, 1)),  # fewer rows than lanes
+    ((5, 48, 3), (0, 2, 1)),  # and than words
+    ((3, 208, 7, 19), (0, 3, 2, 1)),  # rows that are two dims of the output,
+    ((208, 4, 7, 5), (3, 1, 2, 0)),
+    ((3, 304, 4, 7, 5), (0, 4, 2, 3, 1)),
+    ((2, 304, 5, 3, 7), (0, 3, 4, 2, 1)),  # and three
+]
+
+
+@pytest.mark.parametrize("case", GATHERS, ids=lambda c: "x".join(map(str, c[0])))
+def test_gathers(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: int) -> None:
+    """Short input rows that follow one another, from any address on; outputs longer than what is written too."""
+    shape, dims = case
+    for layout, size in itertools.product(("contiguous", "offset"), (1, 2, 4)):
+        x = make_strided(shape, layout, ITEMSIZE_DTYPE[size], cuda, seed)
+        poison_allocator(x.numel() * size, cuda)
+        what = f"{layout} {shape} {size}B"
+        assert_bytes(gather(_C.run_forced(x, list(dims), "tile_gather")), gather(x, list(dims)), what)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_gathered_rows_that_end_anywhere(size: int, cuda: str, seed: int) -> None:
+    """Output rows begin at vectors, and end anywhere: what is between them stays as it is."""
+    for rows in (777, 778, 779, 780):
+        x = make_strided((60, rows, 77), "contiguous", ITEMSIZE_DTYPE[size], cuda, seed)
+        whole = torch.full((60 * 77 * 784,), 3, dtype=torch.uint8, device=cuda).repeat_interleave(size)
+        out = whole.view(x.dtype).view(60, 77, 784)
+        torch.ops.tx.permute_into(x, out[:, :, :rows], [0, 2, 1])
+        assert_bytes(gather(out[:, :, :rows]), gather(x, [0, 2, 1]), f"{rows} rows {size}B")
+        assert (out[:, :, rows:].contiguous().view(torch.uint8) == 3).all(), rows
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_spans_that_begin_anywhere(size: int, cuda: str, seed: int) -> None:
     """The bytes around the output stay as they are."""
@@ -652,6 +689,7 @@ KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [
     ("staged", (33, 0), 0, (1, 0), 4),
     ("tile_unaligned", (0, 4097), 0, (1, 0), 2),
     ("tile_span", (0, 65, 300), 0, (0, 2, 1), 4),
+    ("tile_gather", (0, 304, 65), 0, (0, 2, 1), 2),
 ]
 
 

@@ -10,10 +10,10 @@
 namespace tx {
 namespace {
 
-constexpr Kernel kAllKernels[] = {Kernel::kNone,      Kernel::kCopy,   Kernel::kRows,
-                                  Kernel::kTileSmall, Kernel::kTile,   Kernel::kNarrow,
-                                  Kernel::kPeriodic,  Kernel::kPieces, Kernel::kTileUnaligned,
-                                  Kernel::kTileSpan,  Kernel::kStaged, Kernel::kStrided};
+constexpr Kernel kAllKernels[] = {
+    Kernel::kNone,       Kernel::kCopy,     Kernel::kRows,   Kernel::kTileSmall,     Kernel::kTile,
+    Kernel::kNarrow,     Kernel::kPeriodic, Kernel::kPieces, Kernel::kTileUnaligned, Kernel::kTileSpan,
+    Kernel::kTileGather, Kernel::kStaged,   Kernel::kStrided};
 
 }  // namespace
 
@@ -55,6 +55,8 @@ const char* name(Kernel kernel) {
       return "tile_unaligned";
     case Kernel::kTileSpan:
       return "tile_span";
+    case Kernel::kTileGather:
+      return "tile_gather";
     case Kernel::kStaged:
       return "staged";
     case Kernel::kStrided:

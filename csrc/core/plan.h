@@ -39,6 +39,7 @@ enum class Kernel : uint8_t {
   kPieces,         // larger ones, dense on both sides, wherever each lies; on the CPU the smaller ones too
   kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kTileSpan,       // of whole output rows, which are short and follow one another
+  kTileGather,     // of whole input rows, likewise; output rows begin at vectors
   kStaged,         // tiles over the innermost dims of both sides, moved through fast memory as runs
   kStrided,        // any strides at all
 };

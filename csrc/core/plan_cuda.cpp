@@ -323,6 +323,30 @@ SpanChoice choose_span(const Problem& p) {
   return best;
 }
 
+// The matrix whose input rows follow one another without a gap, and whose output rows begin at vectors: rows
+// = 0 where there is none.
+TileMatrix gather_matrix(const Problem& p) {
+  if (p.element_bytes > kGatherWidest) return TileMatrix();
+  for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
+    const TileMatrix m = tile_matrix(p, 1, cols);
+    if (m.rows == 0 || p.dims[m.row_dims[0]].in_stride != m.cols * p.element_bytes) continue;
+    if (m.cols * p.element_bytes > kGatherMostRowBytes[log2_floor(p.element_bytes)]) break;
+    if (output_row_addresses(p, m) % static_cast<uint64_t>(kVector) != 0) break;
+    return m;
+  }
+  return TileMatrix();
+}
+
+// Where lanes' rows seldom meet in banks of shared memory, and tiles have something to do for every SM.
+bool gather_pays(const Plan& plan, const DeviceFacts& facts) {
+  const Problem& p = plan.problem;
+  const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
+  constexpr int64_t kMostMeet = 4, kBanks = 32;
+  return std::gcd(m.cols, kBanks) <= kMostMeet &&
+         plan.tile[m.row_dims[0]] * m.cols * p.element_bytes >= kGatherLeastBytes &&
+         static_cast<double>(plan.grid) >= kGatherLeastTiles * facts.sm_count;
+}
+
 // One H200, the kernel against the planner's choice without it, fraction of a copy. Rows that many columns'
 // words share banks of shared memory by: 5169 x 112 x 57 -> 0,2,1, 1 byte, 16 of them .65 (.73), 256 x 104 x
 // 512, 2 bytes, 8 of them .73 (.90). Lanes without columns: 1053 x 241 x 65, 2 bytes, half of them, .61
@@ -332,7 +356,8 @@ bool span_pays(const Problem& p, const SpanChoice& span, const DeviceFacts& fact
   const SpanVariant& v = kSpanVariants[span.variant];
   const TileMatrix& m = span.matrix;
   const SpanLimits& limits = kSpanPays[log2_floor(p.element_bytes)];
-  if (m.rows < limits.least_rows || m.rows > limits.most_rows) return false;
+  const int64_t tile_bytes = m.rows * span.tile.cols * p.element_bytes;
+  if (m.rows > limits.most_rows || tile_bytes < limits.least_bytes) return false;
   constexpr int64_t kMostShared = 16;  // bytes
   if (std::gcd(m.rows, int64_t{128 / v.word()}) * v.word() > kMostShared) return false;
   constexpr double kLanes = 0.52;
@@ -431,6 +456,8 @@ class Choices {
     return *staged_;
   }
 
+  // Whether the gather kernel can run, and pays.
+  bool gather();
   // Whether the narrow kernel can run, and pays against staging; and whether by vectors.
   bool narrow();
   bool narrow_by_vectors() {
@@ -461,7 +488,7 @@ class Choices {
   std::optional<UnalignedChoice> unaligned_;
   std::optional<SpanChoice> span_;
   std::optional<StagedTile> staged_;
-  std::optional<bool> narrow_;
+  std::optional<bool> gather_, narrow_;
   bool by_vectors_ = false;  // found with narrow_
   std::optional<WordOrder> period_order_, pieces_order_;
 };
@@ -798,6 +825,29 @@ WhyNot fill_span(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   return fill_matrix(plan, m, m.rows, choice.tile.cols, 1, tile_bytes, facts);
 }
 
+WhyNot fill_gather(Plan& plan, const DeviceFacts& facts) {
+  const Problem& p = plan.problem;
+  const WhyNot why_not = needs_two_dense_dims(p);
+  if (!why_not.empty()) return why_not;
+  const TileMatrix m = gather_matrix(p);
+  if (m.rows == 0) {
+    return "it needs elements of 1 to 4 bytes, input rows that follow one another without a gap and are at "
+           "most " +
+           std::to_string(kGatherMostRowBytes[log2_floor(std::min(p.element_bytes, kGatherWidest))]) +
+           " bytes long, and output rows that begin at multiples of 16 bytes";
+  }
+  plan.variant = log2_floor(p.element_bytes);
+  const GatherVariant& v = kGatherVariants[plan.variant];
+  const int64_t row_bytes = m.cols * p.element_bytes, unit = kGatherPieceBytes / p.element_bytes;
+  // Bands of one size, nearly.
+  const int64_t most = std::max<int64_t>(1, kGatherTileBytes / (row_bytes * unit)) * unit;
+  const int64_t bands = ceil_div(m.rows, most);
+  const int64_t rows = bands == 1 ? m.rows : round_up(ceil_div(m.rows, bands), kSector / p.element_bytes);
+  plan.block = kGatherThreads;
+  plan.shared_bytes = gather_shared_bytes(rows, m.cols, m.col_dim_count > 1, v);
+  return fill_matrix(plan, m, rows, m.cols, ceil_div(m.rows, rows), 2 * rows * row_bytes, facts);
+}
+
 WhyNot fill_staged(Plan& plan, Choices& choices) {
   if (!output_is_dense(plan.problem)) return kNeedsDenseOutput;
   if (input_step(plan.problem) == 0)
@@ -870,6 +920,8 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
         return fill_unaligned(plan, facts, choices);
       case Kernel::kTileSpan:
         return fill_span(plan, facts, choices);
+      case Kernel::kTileGather:
+        return fill_gather(plan, facts);
       case Kernel::kStaged:
         return fill_staged(plan, choices);
       case Kernel::kStrided:
@@ -888,6 +940,14 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
            " bytes of shared memory a block, and the device has " + std::to_string(facts.shared_per_block);
   }
   return "";
+}
+
+bool Choices::gather() {
+  if (gather_) return *gather_;
+  Plan plan;
+  plan.problem = problem_;
+  gather_ = fill(plan, Kernel::kTileGather, facts_, *this).empty() && gather_pays(plan, facts_);
+  return *gather_;
 }
 
 bool Choices::narrow() {
@@ -991,6 +1051,9 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
       return before_staged(choices.unaligned().time);
     }
+    case Kernel::kTileGather:
+      return choices.gather() && !worth(Kernel::kPeriodic, p, choices) && !choices.narrow() &&
+             !tile_is_full();
     case Kernel::kTileSpan:
       return span_pays(p, choices.span(), choices.facts()) && !worth(Kernel::kPeriodic, p, choices) &&
              !choices.narrow_by_vectors() && !tile_is_full();
@@ -1007,10 +1070,10 @@ Plan start(const Problem& problem) {
 }
 
 // In order of preference. Strided can run anything.
-constexpr Kernel kKernels[] = {Kernel::kCopy,     Kernel::kTileSpan, Kernel::kTileSmall,
-                               Kernel::kPeriodic, Kernel::kPieces,   Kernel::kRows,
-                               Kernel::kNarrow,   Kernel::kTile,     Kernel::kTileUnaligned,
-                               Kernel::kStaged,   Kernel::kStrided};
+constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kTileSpan, Kernel::kTileGather,
+                               Kernel::kTileSmall,     Kernel::kPeriodic, Kernel::kPieces,
+                               Kernel::kRows,          Kernel::kNarrow,   Kernel::kTile,
+                               Kernel::kTileUnaligned, Kernel::kStaged,   Kernel::kStrided};
 
 }  // namespace
 

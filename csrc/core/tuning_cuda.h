@@ -312,13 +312,17 @@ inline constexpr SpanVariant kSpanVariants[] = {
 inline constexpr int kSpanPieceBytes = 128;
 inline constexpr int kSpanTileBytes = 45 * 1024;
 
-// Where the span kernel pays, by element width (1, 2, 4 and 8 bytes): from and up to so many rows, and with
-// so many tiles for an SM.
+// Where the span kernel pays, by element width (1, 2, 4 and 8 bytes): up to so many rows, with tiles of so
+// many bytes, and so many of them for an SM. One H200, of a copy, against the planner's choice without it: 48
+// x 630 x 1639 -> 0,2,1, 1 byte, .73 (.72), 64 x 577 x 1024, 2 bytes, .87 (.89), 128 x 333 x 900, 4 bytes,
+// .90 (.93), 162 x 375 x 103, 8 bytes, .82 (.86); 957 x 23 x 762, 1 byte, .56 (.62), 2000 x 9 x 1000, 4
+// bytes, .84 (.95); 8 x 197 x 768, 1 byte, .67 (.74), in 8 bytes .93 (.87).
 struct SpanLimits {
-  int least_rows, most_rows;
+  int most_rows, least_bytes;
   double least_tiles;
 };
-inline constexpr SpanLimits kSpanPays[] = {{25, 640, 0.7}, {15, 400, 0.7}, {15, 260, 1}, {15, 360, 2}};
+inline constexpr SpanLimits kSpanPays[] = {
+    {640, 3000, 0.7}, {400, 1900, 0.7}, {260, 1900, 1}, {360, 1900, 2}};
 
 // A tile of `cols` columns of all rows, and the warps that share the rows.
 struct SpanTile {
@@ -341,6 +345,46 @@ constexpr int span_table_bytes(const SpanTile& tile, const SpanVariant& v) {
 }
 constexpr int span_data_bytes(int64_t rows, const SpanTile& tile, const SpanVariant& v) {
   return static_cast<int>(round_up(rows * tile.cols * v.element_bytes + 15, 16));
+}
+
+// One compiled variant of the gather kernel: see kernel_tile_gather.cuh. Each is compiled twice, for rows
+// that are one dim of the output and several.
+struct GatherVariant {
+  int element_bytes;
+  int batch;  // words of each row that a lane has in registers
+
+  constexpr int block() const { return 4 / element_bytes; }
+};
+// One H200, fraction of the copy kernel at 248 x 1024 x 99, 256 x 768 x 197, 100000 x 197 -> 0,2,1 (without
+// it).
+inline constexpr GatherVariant kGatherVariants[] = {
+    {1, 4},   // .95 (.66) .96 (.90) .96 (.84)
+    {2, 8},   // .95 (.86) .93 (.91) .96 (.86)
+    {4, 16},  // .96 (.96) at the second, .95 (.92); 34 x 768 x 159 .91 (.79)
+};
+inline constexpr int64_t kGatherWidest = 4;  // bytes of an element
+inline constexpr int kGatherThreads = 256;
+inline constexpr int kGatherMinBlocks = 4;
+// Of a tile, where that many rows have 128 bytes of an output row; else so many rows.
+inline constexpr int kGatherTileBytes = 24576;
+inline constexpr int kGatherPieceBytes = 128;
+// Input rows up to which it pays, by element width (1, 2 and 4 bytes), bytes of its tiles, and how many of
+// them for an SM. One H200, of a copy, against the planner's choice without it: 309 x 1024 x 423 -> 0,2,1, 1
+// byte, .94
+// (.945); 10000 x 36 x 33, 4 bytes, .78 (.92); 27 x 192 x 196, 1 byte, .50 (.71), 3 x 1280 x 417, 2 bytes,
+// .62
+// (.82).
+inline constexpr int kGatherMostRowBytes[] = {360, 520, 1304};
+inline constexpr int kGatherLeastBytes = 6144;
+inline constexpr double kGatherLeastTiles = 1.5;
+TX_HOST_DEVICE constexpr int gather_table_bytes(int64_t cols) {
+  return static_cast<int>(round_up(cols * 8, 16));
+}
+// Of shared memory: a table of columns if rows are several dims, and the span anywhere in a line, from which
+// a lane reads some words too many.
+constexpr int gather_shared_bytes(int64_t rows, int64_t cols, bool fused, const GatherVariant& v) {
+  const int64_t read = round_up(rows, v.block()) * cols * v.element_bytes + (v.batch + 1) * 4;
+  return static_cast<int>((fused ? gather_table_bytes(cols) : 0) + kAsyncAlignment + round_up(read, 16));
 }
 
 // The narrow kernel: threads a block, words of a tile where its rows allow, and rows at most. One H200,

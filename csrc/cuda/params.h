@@ -182,7 +182,21 @@ struct SpanParams {
   OuterDims outer;
 };
 
-// The same, smaller: rows and pitches below 2^31 bytes, and few dims beyond the matrix, whose number is the
+// The same, with input rows that follow one another; tiles have all of some rows.
+struct GatherParams {
+  int64_t rows;
+  int32_t tile_rows;
+  uint32_t cols, row_bytes;
+  FastDiv parts;      // of a row, which warps take in turns
+  FastDiv bands;      // tiles of a matrix
+  int64_t out_pitch;  // from one output row to the next, where columns are of one dim
+  FusedDims col_offsets;
+  Batch batch;
+  OuterDims outer;
+  bool keep;
+};
+
+// TileParams, smaller: rows and pitches below 2^31 bytes, and few dims beyond the matrix, whose number is the
 // block's along z. What all problems read comes first, in 48 bytes: so much the first line of the constant
 // cache holds of a kernel's parameters, and a second one would be waited for.
 struct SmallParams {

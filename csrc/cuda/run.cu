@@ -13,6 +13,7 @@
 #include "cuda/kernel_simple.cuh"
 #include "cuda/kernel_staged.cuh"
 #include "cuda/kernel_tile.cuh"
+#include "cuda/kernel_tile_gather.cuh"
 #include "cuda/kernel_tile_small.cuh"
 #include "cuda/kernel_tile_span.cuh"
 #include "cuda/kernel_tile_unaligned.cuh"
@@ -207,6 +208,36 @@ struct UnalignedKernels {
     constexpr UnalignedVariant v = kUnalignedVariants[kRow];
     return unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks,
                                             v.step, v.in_align, v.out_align, v.fits_rows>>;
+  }
+};
+
+GatherParams gather_params(const Plan& plan, const Place* places, int count) {
+  const Problem& p = plan.problem;
+  const TileMatrix m = tile_matrix(p, plan.fused_rows, plan.fused_cols);
+  const GatherVariant& v = kGatherVariants[plan.variant];
+  GatherParams s;
+  s.rows = m.rows;
+  s.cols = static_cast<uint32_t>(m.cols);
+  s.row_bytes = static_cast<uint32_t>(m.cols * p.element_bytes);
+  s.tile_rows = plan.tile[m.row_dims[0]];
+  s.parts = FastDiv(ceil_div(m.cols, v.block() * v.batch));
+  s.out_pitch = p.dims[m.col_dims[0]].out_stride;
+  s.bands = FastDiv(ceil_div(m.rows, int64_t{s.tile_rows}));
+  s.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
+  s.batch.count = FastDiv(count);
+  std::copy(places, places + count, s.batch.places);
+  s.outer = outer_dims(p, [&](int d) { return m.has(d); }, plan.first_beyond);
+  s.keep = plan.keep;
+  return s;
+}
+
+template <bool kFused>
+struct GatherKernels {
+  static constexpr size_t kCount = std::size(kGatherVariants);
+  template <size_t kRow>
+  static constexpr auto kernel() {
+    constexpr GatherVariant v = kGatherVariants[kRow];
+    return gather_kernel<GatherConfig<v.element_bytes, v.batch, kFused>>;
   }
 };
 
@@ -570,7 +601,7 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
 // Problems that one launch takes.
 int batch_most(const Plan& plan) {
   const bool takes_several = plan.kernel == Kernel::kTile || plan.kernel == Kernel::kTileUnaligned ||
-                             plan.kernel == Kernel::kTileSpan;
+                             plan.kernel == Kernel::kTileSpan || plan.kernel == Kernel::kTileGather;
   if (!takes_several) return 1;
   return static_cast<int>(std::clamp<int64_t>((kFastDivLimit - 1) / plan.grid, 1, kMaxBatch));
 }
@@ -591,6 +622,10 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
       return run_variant<TileKernels>(l, tile_params(plan, places, count));
     case Kernel::kTileUnaligned:
       return run_variant<UnalignedKernels>(l, tile_params(plan, places, count));
+    case Kernel::kTileGather:
+      if (plan.fused_cols == 1)
+        return run_variant<GatherKernels<false>>(l, gather_params(plan, places, count));
+      return run_variant<GatherKernels<true>>(l, gather_params(plan, places, count));
     case Kernel::kTileSpan:
       if (plan.fused_rows == 1) return run_variant<SpanKernels<false>>(l, span_params(plan, places, count));
       return run_variant<SpanKernels<true>>(l, span_params(plan, places, count));
