@@ -134,6 +134,9 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
 
 bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
 
+// The row of kStreamedShape.
+int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : moves_lines(facts) ? 1 : 2; }
+
 int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
 
 // Whether a problem moves at least so many eighths of the last cache.
@@ -217,12 +220,15 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   return fills(p, facts, early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
 }
 
-// Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, and 4 without conflicts
-// or with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy).
+// Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, 4 without conflicts or
+// with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 2
+// without conflicts where cores move lines in halves (Zen 4: 8000^2 .70 -> .94, but 2048^2 .41 -> .29).
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 4) return false;
-  if (streaming && (e <= 2 || !cache_is_near(facts))) return e <= 2;
+  const bool near = cache_is_near(facts);
+  if (streaming && (e == 1 || (e == 2 && (!near || moves_lines(facts))))) return true;
+  if (streaming && !near) return false;
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
 }
 
@@ -385,7 +391,7 @@ void set_pieces_tile(Plan& plan) {
 }
 
 // Of a tile of one dim or two.
-TileShape tile_shape(const Plan& plan, int row, bool near) {
+TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   const Problem& p = plan.problem;
   const int64_t e = p.element_bytes, cols = p.dims[p.rank - 1].extent;
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent;
@@ -393,14 +399,14 @@ TileShape tile_shape(const Plan& plan, int row, bool near) {
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
   if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
-  if (plan.carries) return carried_shape(rows, cols, e, near);
+  if (plan.carries) return carried_shape(rows, cols, e, cache_is_near(facts));
   const TileShape wanted = plan.in_blocks                      ? kBlocksShape[width]
-                           : plan.stores == Stores::kStreaming ? kStreamedShape[near][width]
+                           : plan.stores == Stores::kStreaming ? kStreamedShape[streamed_row(facts)][width]
                                                                : direct_shape(p, row);
   return (plan.stores == Stores::kStreaming ? streamed_shape : fit)(wanted, rows, cols, e);
 }
 
-void set_tile(Plan& plan, bool near) {
+void set_tile(Plan& plan, const CpuFacts& facts) {
   const Problem& p = plan.problem;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   if (element_count(p) == 0 || p.rank == 0) return;
@@ -408,7 +414,7 @@ void set_tile(Plan& plan, bool near) {
   if (plan.kernel == Kernel::kPieces) return set_pieces_tile(plan);
   if (is_fused(plan)) return set_fused_tile(plan);
   const int row = tile_row_dim(plan.kernel, p);
-  auto [rows, cols] = tile_shape(plan, row, near);
+  auto [rows, cols] = tile_shape(plan, row, facts);
   plan.tile[p.rank - 1] = static_cast<int32_t>(std::min<int64_t>(cols, INT32_MAX));
   if (plan.kernel == Kernel::kStaged) {
     const bool adjoin = first_adjoining_dim(plan) == row;
@@ -506,7 +512,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kRows && stream && gathers_runs(normalised)) plan.fused_cols = 2;
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
-  set_tile(plan, cache_is_near(facts));
+  set_tile(plan, facts);
   plan.prefetches = kernel == Kernel::kStaged && stream && prefetches(plan, cache_is_near(facts));
   return plan;
 }

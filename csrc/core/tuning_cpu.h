@@ -40,17 +40,23 @@ inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32,
 inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
-// By whether the last cache is near. High and narrow tiles read on from where they were, which the machine's
-// prefetchers follow. Of a copy, 64 columns of 32 rows, in 4 bytes of 64, and so: Xeon with AVX-512, 16
-// threads; 4, 8192^2 in 4 bytes .52 -> .74; .40 -> .71, in 8 .43 -> .61; .31 -> .56, in 16 .44 -> .65; .42 ->
-// .61, 8000^2 in 8 .80 -> .90; .82 -> .97; Zen 5, 4096^2 in 8 .81 -> .86, in 16 .81 -> .89, but 8000^2 in 4
-// .87 -> .79.
-inline constexpr TileShape kStreamedShape[2][5] = {{{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
-                                                   {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}}};
-// The same with rows that are carried, 256 and so: Xeon, 16 threads; 4, 8191 x 8193 in 4 bytes .66 -> .70;
-// .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x 8193 in 8 .77 -> .81,
-// 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4 8191 x 8193 .78 ->
-// .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
+// Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do
+// not. High and narrow tiles read on from where they were, which the machine's prefetchers follow. Of a copy,
+// 64 columns of 32 rows, in 4 bytes of 64, and so: Xeon with AVX-512, 16 threads; 4, 8192^2 in 4 bytes .52 ->
+// .74; .40 -> .71, in 8 .43 -> .61; .31 -> .56, in 16 .44 -> .65; .42 -> .61, 8000^2 in 8 .80 -> .90; .82 ->
+// .97; Zen 5, 4096^2 in 8 .81 -> .86, in 16 .81 -> .89, but 8000^2 in 4 .87 -> .79. Zen 4 with AVX-512, 2
+// threads, 2 bytes in blocks, 4 as Zen 5, 8 and 16 as the Xeon, and so, geometric means of six, four, four
+// and three problems: .57 -> .74, .68 -> .73, .71 -> .82, .65 -> .84 (8000^2 in 2 .70 -> .94, 3136^2 in 4 .75
+// -> .91, 6400 x 4800 in 8 .63 -> .89; AVX2 .61 -> .72, .60 -> .68; the same or more in 8 and 16). Half as
+// high .71 .73 .77 .78 (2 bytes: half as wide), half as wide 8 and 16 .72 .85.
+inline constexpr TileShape kStreamedShape[3][5] = {
+    {{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
+    {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}},
+    {{64, 64}, {1024, 128}, {1024, 32}, {2048, 16}, {2048, 16}}};
+// Rows of tiles that carry, by whether the last cache is near. 256 and so: Xeon, 16 threads; 4, 8191 x 8193
+// in 4 bytes .66 -> .70; .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x
+// 8193 in 8 .77 -> .81, 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4
+// 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
 inline constexpr int64_t kCarriedShapeRows[2][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
                                                     {0, 256, 512, 512, 512}};
 // What is staged or carried has at least so many rows for the threads' sake.
