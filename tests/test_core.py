@@ -918,6 +918,21 @@ def test_cores_that_move_half_lines_stream_earlier() -> None:
         assert late.kernel == "tile" and late.stores == "ordinary", late
 
 
+@pytest.mark.parametrize("line_vectors", [1, 2])
+def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
+    """Next to memory that is near: in blocks only where 1 to 4 bytes' rows conflict, and bytes always."""
+
+    def plan(n: int, size: int) -> _C.Plan:
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
+        return _C.plan_cpu(of_case((n, n), (1, 0), size), 2, **facts)
+
+    tiles = {2: [1024, 128], 4: [1024, 32], 16: [2048, 16]}
+    assert {size: plan(8000, size).tile for size in tiles} == tiles
+    assert not any(plan(8000, size).in_blocks for size in tiles)
+    assert [plan(8192, size).in_blocks for size in (2, 4, 16)] == [True, True, False]
+    assert plan(4096, 1).in_blocks
+
+
 @pytest.mark.parametrize(
     ("shape", "kernels"),
     [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile" + 4 * " stream")],

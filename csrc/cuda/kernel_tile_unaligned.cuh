@@ -52,8 +52,14 @@
 // 8 bytes a lane and word (1 byte .02); more threads with fewer loads in flight each (1 byte .05, 2 bytes
 // .01); blocks that read their next tile while they store one (.1 to .15: what waits in registers is fewer
 // warps); blocks that take 2 to 8 tiles of an output row and carry what is left of 256 bytes from one to the
-// next (8 bytes .79 to .92 for .87 to .95). For fitted tiles: where a row begins in 64 bits, or with its last
-// word beside it (shared memory 86 %, .70 for .73 and .76 for .82); columns as far apart as each tile needs
+// next (8 bytes .79 to .92 for .87 to .95). 32 problems an element width, geometric means in 1, 2, 4 and 8
+// bytes, .840 .892 .926 .935: stores of 16 bytes a lane, 4 rows a warp, .832 .887 .919 .933 (8191 x 8193 in 1
+// byte: 13.5 M instructions for 17.4 M, shared memory 34 % for 46 %, and the same time, so that neither
+// bounds it); with those, rows read from their first byte's sector on, so that a warp's pieces share none: by
+// lanes that load what is theirs .826 .881 .903 .930, by shuffles .817 .876 .888 .926 (sectors fall by a
+// tenth, but tiles have an eighth fewer columns); and twice as wide, of half as many blocks, .811 .868 .897
+// .920. For fitted tiles: where a row begins in 64 bits, or with its last word beside it (shared memory 86 %,
+// .70 for .73 and .76 for .82); columns as far apart as each tile needs
 // (.03 to .04); places kept from load to store (1 byte, 43 columns .73 for .69, but in 2 bytes spilled: .65
 // for .77). In their place: staging with the places of a tile's elements in tables (1 byte .54 for .73 and
 // .57 for .65, 12 to 19 instructions a byte and twice the wavefronts of shared memory); asynchronous copies
