@@ -569,7 +569,8 @@ def test_every_kernel(backend: str, kernel: str, seed: int, request: pytest.Fixt
         assert refused == 0, "the any-stride kernel is always legal"
     else:
         assert refused > 0, f"{kernel} accepts everything: then its rule is not checked"
-        assert sum(n > 0 for n in per_width.values()) >= 4, per_width
+        # It would not pay for elements of 8 bytes: tuning_cuda.h.
+        assert sum(n > 0 for n in per_width.values()) >= (3 if kernel == "tile_gather" else 4), per_width
 
 
 @pytest.mark.parametrize("rows", range(2, 16))
