@@ -23,6 +23,12 @@ if SHARED_GPUS:
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     os.environ["CUDA_VISIBLE_DEVICES"] = str(number % SHARED_GPUS)
 
+# Workers of xdist side by side have two threads each, and so do the programs that they start: with a thread for every
+# core they mostly wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "2")
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="added to every test's own seed (a hash of its id)")
