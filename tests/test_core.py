@@ -920,7 +920,7 @@ def test_cores_that_move_half_lines_stream_earlier() -> None:
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
-    """Next to memory that is near: in blocks only where 1 to 4 bytes' rows conflict, and bytes always."""
+    """Beyond a near cache; 2 and 4 bytes in blocks only where rows conflict, bytes always."""
 
     def plan(n: int, size: int) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}

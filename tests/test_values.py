@@ -569,8 +569,9 @@ def test_every_kernel(backend: str, kernel: str, seed: int, request: pytest.Fixt
         assert refused == 0, "the any-stride kernel is always legal"
     else:
         assert refused > 0, f"{kernel} accepts everything: then its rule is not checked"
-        # It would not pay for elements of 8 bytes: tuning_cuda.h.
-        assert sum(n > 0 for n in per_width.values()) >= (3 if kernel == "tile_gather" else 4), per_width
+        taken = [size for size, count in per_width.items() if count > 0]
+        # kGatherWidest in tuning_cuda.h.
+        assert taken == [1, 2, 4] if kernel == "tile_gather" else len(taken) >= 4, per_width
 
 
 @pytest.mark.parametrize("rows", range(2, 16))

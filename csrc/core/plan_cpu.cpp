@@ -134,8 +134,11 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
 
 bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
 
+// A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
+bool leaves_early(const CpuFacts& facts) { return cache_is_near(facts) && !moves_lines(facts); }
+
 // The row of kStreamedShape.
-int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : moves_lines(facts) ? 1 : 2; }
+int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : leaves_early(facts) ? 2 : 1; }
 
 int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
 
@@ -204,8 +207,7 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 }
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  const bool late = moves_lines(facts) || !cache_is_near(facts);
-  int eighths = kTilesLeave[late][width_row(p.element_bytes)];
+  int eighths = kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return fills(p, facts, eighths);
 }
@@ -216,7 +218,7 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   if (fills(p, facts, kConflictsLeave) && rows_meet(p, row, facts)) return true;
   if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
-  const bool early = cache_is_near(facts) && !moves_lines(facts) && fuse_sides(p, row, facts).fuse();
+  const bool early = leaves_early(facts) && fuse_sides(p, row, facts).fuse();
   return fills(p, facts, early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
 }
 
@@ -226,9 +228,8 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 4) return false;
-  const bool near = cache_is_near(facts);
-  if (streaming && (e == 1 || (e == 2 && (!near || moves_lines(facts))))) return true;
-  if (streaming && !near) return false;
+  if (streaming && (e == 1 || (e == 2 && !leaves_early(facts)))) return true;
+  if (streaming && !cache_is_near(facts)) return false;
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
 }
 

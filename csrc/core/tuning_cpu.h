@@ -47,8 +47,8 @@ inline constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024
 // .97; Zen 5, 4096^2 in 8 .81 -> .86, in 16 .81 -> .89, but 8000^2 in 4 .87 -> .79. Zen 4 with AVX-512, 2
 // threads, 2 bytes in blocks, 4 as Zen 5, 8 and 16 as the Xeon, and so, geometric means of six, four, four
 // and three problems: .57 -> .74, .68 -> .73, .71 -> .82, .65 -> .84 (8000^2 in 2 .70 -> .94, 3136^2 in 4 .75
-// -> .91, 6400 x 4800 in 8 .63 -> .89; AVX2 .61 -> .72, .60 -> .68; the same or more in 8 and 16). Half as
-// high .71 .73 .77 .78 (2 bytes: half as wide), half as wide 8 and 16 .72 .85.
+// -> .91, 6400 x 4800 in 8 .63 -> .89; AVX2 .61 -> .72, .60 -> .68, with 1024 rows .71 -> .71, .81 -> .86).
+// Half as high, 8 and 16 bytes .77 .78, 4 (six problems) .66 for .67; half as wide, 2, 8 and 16 .71 .72 .85.
 inline constexpr TileShape kStreamedShape[3][5] = {
     {{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
     {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}},

@@ -59,13 +59,13 @@
 // lanes that load what is theirs .826 .881 .903 .930, by shuffles .817 .876 .888 .926 (sectors fall by a
 // tenth, but tiles have an eighth fewer columns); and twice as wide, of half as many blocks, .811 .868 .897
 // .920. For fitted tiles: where a row begins in 64 bits, or with its last word beside it (shared memory 86 %,
-// .70 for .73 and .76 for .82); columns as far apart as each tile needs
-// (.03 to .04); places kept from load to store (1 byte, 43 columns .73 for .69, but in 2 bytes spilled: .65
-// for .77). In their place: staging with the places of a tile's elements in tables (1 byte .54 for .73 and
-// .57 for .65, 12 to 19 instructions a byte and twice the wavefronts of shared memory); asynchronous copies
-// of whole runs, of which each word's elements are gathered one by one, by tables of rows (1 byte .46 to .60
-// for .62 to .77, 17 to 21 instructions a byte; 2 bytes .87 for .77 and .74 for .70 where columns are few and
-// rows follow one another in the input, else .57 to .82 for .74 to .89).
+// .70 for .73 and .76 for .82); columns as far apart as each tile needs (.03 to .04); places kept from load
+// to store (1 byte, 43 columns .73 for .69, but in 2 bytes spilled: .65 for .77). In their place: staging
+// with the places of a tile's elements in tables (1 byte .54 for .73 and .57 for .65, 12 to 19 instructions a
+// byte and twice the wavefronts of shared memory); asynchronous copies of whole runs, of which each word's
+// elements are gathered one by one, by tables of rows (1 byte .46 to .60 for .62 to .77, 17 to 21
+// instructions a byte; 2 bytes .87 for .77 and .74 for .70 where columns are few and rows follow one another
+// in the input, else .57 to .82 for .74 to .89).
 #pragma once
 
 #include <type_traits>
