@@ -301,6 +301,8 @@ BENCH_CASES: tuple[Case, ...] = (
     _case("layout", (3, 4320, 7680), (1, 2, 0)),
     _case("layout", (8, 4096, 32, 128), (0, 2, 1, 3)),
     _case("layout", (8, 4096, 32, 128), (0, 2, 3, 1)),
+    _case("layout", (2048, 64, 12, 32), (0, 2, 1, 3)),
+    _case("layout", (64, 197, 12, 64), (2, 0, 1, 3)),
     # Inputs that are not contiguous. torch's t().contiguous() returns an alias for the column-major ones.
     _case("strided", (16384, 16384), layout="transposed"),
     _case("strided", (8192, 8192), layout="transposed"),

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -484,7 +485,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (
         Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"),
         "staged",
-        "tile tile tile tile_small tile",
+        "tile_small tile tile tile_small tile",
     ),
     (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile_small"),
     (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile_small"),
@@ -660,6 +661,53 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
     p = _C.Problem(size, [4096, 8192], [2 * size, 8192 * size], [8192 * size, size], first * size, 0)
     plan = _C.plan_cuda(p, _C.DeviceFacts())
     assert (plan.kernel, plan.tile) == ("tile_unaligned", tile)
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "kernel", "tile"),
+    [
+        ((8, 4096, 32, 128), (0, 2, 1, 3), 2, "rows", [1, 1, 32, 16]),  # 512 vectors of 16 bytes, in long runs
+        ((32, 512, 12, 128), (0, 2, 1, 3), 1, "rows", [1, 6, 10, 8]),  # short ones: several heads, which lie together
+        ((64, 197, 12, 64), (2, 0, 1, 3), 1, "rows", [12, 10, 4]),
+        ((512, 7, 12, 256), (0, 2, 1, 3), 2, "rows", [1, 2, 7, 32]),  # few across: planes of them
+        ((2048, 64, 12, 32), (0, 2, 1, 3), 2, "rows", [1, 12, 10, 4]),  # pieces too large for the periodic kernel,
+        ((2048, 49, 3, 32), (0, 2, 1, 3), 2, "periodic", [1, 3, 49, 4]),  # and not
+        ((2048, 49, 30, 16), (0, 2, 1, 3), 2, "staged", None),  # too short a run
+        ((3, 4, 64), (1, 0, 2), 2, "staged", None),  # all of it too little for the threads of a block
+    ],
+)
+def test_blocks_of_runs(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str, tile: list[int] | None
+) -> None:
+    plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
+    assert plan.kernel == kernel and (tile is None or plan.tile == tile), plan
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("extent", "vectors", "tile"), [(4096, 2048, [4, 256]), (4096, 64, [16, 64]), (7, 999, [4, 256])]
+)
+def test_a_run_that_is_read_for_many_places(extent: int, vectors: int, tile: list[int]) -> None:
+    p = _C.Problem(16, [extent, vectors], [0, 16], [vectors * 16, 16])
+    plan = _C.plan_cuda(p, _C.DeviceFacts())
+    assert (plan.kernel, plan.tile) == ("rows", tile)
+
+
+@needs_cuda_build
+@pytest.mark.parametrize("size", ALL_WIDTHS)
+def test_sides_of_many_dims(size: int) -> None:
+    """Until a side has 256 bytes; where three dims have so many, no more of them."""
+    for extent, rank in ((2, 24), (3, 14), (4, 11)):
+        plan = _C.plan_cuda(of_case((extent,) * rank, tuple(range(rank))[::-1], size), _C.DeviceFacts())
+        assert plan.kernel != "strided", plan
+        if plan.kernel in ("tile", "tile_unaligned"):
+            fused = re.search(r"fused=\[(\d), (\d)\]", str(plan))
+            assert fused, plan
+            for dims in map(int, fused.groups()):
+                assert dims <= 3 or extent ** (dims - 1) * size < 256, plan
+    plan = _C.plan_cuda(of_case((2,) * 24, tuple(range(24))[::-1], 4), _C.DeviceFacts())
+    assert plan.kernel == "tile_unaligned" and "fused=[6, 6]" in str(plan), plan
 
 
 @needs_cuda_build

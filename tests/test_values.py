@@ -634,6 +634,56 @@ def test_gathers(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed:
         assert_bytes(gather(_C.run_forced(x, list(dims), "tile_gather")), gather(x, list(dims)), what)
 
 
+# In vectors of 16 bytes, of which runs and planes of them are parts of blocks.
+VECTOR_RUNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((3, 50, 12, 4), (0, 2, 1, 3)),  # planes that lie together in the input,
+    ((2, 37, 20, 5), (2, 0, 1, 3)),  # of which a last block has fewer,
+    ((5, 3, 24, 9), (0, 2, 1, 3)),  # whole planes,
+    ((2, 7, 41, 33), (0, 2, 1, 3)),
+    ((3, 300, 5, 7), (1, 0, 2, 3)),
+    ((2, 30, 3, 700), (0, 2, 1, 3)),  # parts of long runs
+    ((4, 1100), (0, 1)),
+    ((2, 3, 4, 5, 6, 7), (3, 1, 4, 0, 2, 5)),
+]
+
+
+@pytest.mark.parametrize("case", VECTOR_RUNS, ids=lambda c: "x".join(map(str, c[0])))
+def test_runs_of_vectors(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: int) -> None:
+    shape, dims = case
+    for layout in ("contiguous", "sliced", "padded", "expanded"):
+        x = make_strided(shape, layout, torch.complex128, cuda, seed)
+        for order in (dims, tuple(range(len(shape)))):
+            poison_allocator(x.numel() * 16, cuda)
+            assert_bytes(gather(_C.run_forced(x, list(order), "rows")), gather(x, order), f"{layout} {shape} {order}")
+
+
+def test_repeated_runs_of_vectors(cuda: str, seed: int) -> None:
+    """Of which the input has one, for several places of the output."""
+    for batch, times, run in itertools.product((1, 3), (2, 5, 70), (1, 4, 255, 256, 257, 1030)):
+        x = make_strided((batch, 1, run), "contiguous", torch.complex128, cuda, seed).expand(batch, times, run)
+        poison_allocator(x.numel() * 16, cuda)
+        assert_bytes(gather(_C.run_forced(x, [0, 1, 2], "rows")), gather(x, (0, 1, 2)), f"{batch} x {times} x {run}")
+
+
+@pytest.mark.parametrize(
+    "shape", [(2,) * 14, (3,) * 9, (2,) * 10 + (7,), (4,) * 7, (1, 2) * 7, (5, 2, 3, 2, 3, 2, 4, 2, 5)], ids=str
+)
+@widths
+def test_many_short_dims(device: str, shape: tuple[int, ...], size: int, seed: int) -> None:
+    """Sides of tiles that are up to seven dims, in the opposite order and in a mixed one."""
+    rank = len(shape)
+    mixed = tuple(sorted(range(rank), key=lambda d: (5 * d + 3) % rank if rank % 5 else (3 * d + 1) % rank))
+    for layout, dims in itertools.product(("contiguous", "offset", "sliced"), (tuple(range(rank))[::-1], mixed)):
+        x = make_strided(shape, layout, ITEMSIZE_DTYPE[size], device, seed)
+        check_permute(x, dims)
+        for kernel in ("tile", "tile_unaligned"):
+            try:
+                out = _C.run_forced(x, list(dims), kernel)
+            except RuntimeError:  # its rule; test_every_kernel is about those
+                continue
+            assert_bytes(gather(out), gather(x, dims), f"{kernel} {layout} {shape} {dims}")
+
+
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_gathered_rows_that_end_anywhere(size: int, cuda: str, seed: int) -> None:
     """Output rows begin at vectors, and end anywhere: what is between them stays as it is."""

@@ -13,13 +13,14 @@
 namespace tx {
 
 // Dims beyond a kernel's tile that a block's number is decoded into.
-inline constexpr int kMaxOuterDims = 8;
+inline constexpr int kMaxOuterDims = 16;
 // The same of the kernel of small tiles.
 inline constexpr int kMaxSmallOuterDims = 4;
 // Blocks of a grid along y, and along z; along x 2^31 - 1.
 inline constexpr int64_t kMostAlongY = 65535;
-// Dims that the 2-D kernels take as one, on either side.
-inline constexpr int kMaxFusedDims = 3;
+// Dims that the 2-D kernels take as one, on either side: so many where fewer make a short side, else few.
+inline constexpr int kMaxFusedDims = 7;
+inline constexpr int kFewFusedDims = 3;
 
 // Dims of a small permutation that the periodic kernel takes, and that of pieces.
 inline constexpr int kMaxPieceDims = 6;

@@ -251,6 +251,7 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
         if (v.element_bytes != p.element_bytes || v.step != step) continue;
+        if (v.many_dims != (std::max(rows, cols) > kFewFusedDims)) continue;
         if (in_pitches % v.in_align != 0 || in_address % v.in_align >= step_bytes) continue;
         if (out_rows % v.out_align != 0) continue;
         const UnalignedTile tile = unaligned_tile(p, m, v);
@@ -274,7 +275,7 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
 
 // The matrix whose output rows follow one another without a gap: rows = 0 where there is none.
 TileMatrix span_matrix(const Problem& p) {
-  for (int rows = 1; rows <= kMaxFusedDims; ++rows) {
+  for (int rows = 1; rows <= kFewFusedDims; ++rows) {
     const TileMatrix m = tile_matrix(p, rows, 1);
     if (m.rows > 0 && p.dims[m.col_dims[0]].out_stride == m.rows * p.element_bytes) return m;
   }
@@ -327,7 +328,7 @@ SpanChoice choose_span(const Problem& p) {
 // = 0 where there is none.
 TileMatrix gather_matrix(const Problem& p) {
   if (p.element_bytes > kGatherWidest) return TileMatrix();
-  for (int cols = 1; cols <= kMaxFusedDims; ++cols) {
+  for (int cols = 1; cols <= kFewFusedDims; ++cols) {
     const TileMatrix m = tile_matrix(p, 1, cols);
     if (m.rows == 0 || p.dims[m.row_dims[0]].in_stride != m.cols * p.element_bytes) continue;
     if (m.cols * p.element_bytes > kGatherMostRowBytes[log2_floor(p.element_bytes)]) break;
@@ -526,13 +527,29 @@ WhyNot needs_few_outer_dims(const Problem& p, int inside, int most = kMaxOuterDi
 // Bytes of the output that the innermost dims fill without a gap, and how many dims they are.
 int64_t span_of_runs(const Problem& p, int& dims) {
   int64_t span = p.dims[last(p)].extent * p.element_bytes;
-  for (dims = 1; dims < p.rank && dims <= kMaxFusedDims; ++dims) {
+  for (dims = 1; dims < p.rank && dims <= kFewFusedDims; ++dims) {
     const Dim& next = p.dims[last(p) - dims];
     if (next.out_stride != span || span * next.extent >= kFastDivLimit) break;
     span *= next.extent;
   }
   return span;
 }
+
+// Runs of whole vectors: how many of these each has, how many runs lie across, and how many such planes.
+struct RunsExtent {
+  int64_t vectors, across = 1, planes = 1;
+  bool repeat = false;        // what lies across is one run of the input
+  bool side_by_side = false;  // planes continue runs in the input
+
+  explicit RunsExtent(const Problem& p) : vectors(p.dims[last(p)].extent) {
+    if (p.rank < 2) return;
+    across = p.dims[last(p) - 1].extent;
+    repeat = p.dims[last(p) - 1].in_stride == 0;
+    if (p.rank < 3) return;
+    planes = p.dims[last(p) - 2].extent;
+    side_by_side = !repeat && p.dims[last(p) - 2].in_stride == vectors * kVector;
+  }
+};
 
 WhyNot fill_copy(Plan& plan) {
   const Problem& p = plan.problem;
@@ -543,16 +560,38 @@ WhyNot fill_copy(Plan& plan) {
   return "";
 }
 
-// A plane of at most `most` vectors: of whole runs, or of a part of one.
+// About `most` vectors, no more than `longest` of a run: planes of runs, a plane, or a part of one. Of short
+// runs that planes continue in the input, as many planes as make long pieces of it.
 struct RowsTile {
-  int32_t rows, cols;
+  int32_t planes, rows, cols;
   double busy;  // part of the turns that threads take, a vector each, in which there is one
 
-  RowsTile(int64_t run, int64_t across, int64_t most)
-      : rows(static_cast<int32_t>(std::clamp<int64_t>(most / run, 1, across))),
-        cols(static_cast<int32_t>(std::min(run, most))),
-        busy(filled(run, cols) * filled(across, rows) * filled(int64_t{rows} * cols, kSimpleThreads)) {}
+  RowsTile(const RunsExtent& runs, int64_t most, int64_t longest) {
+    cols = static_cast<int32_t>(std::min(runs.vectors, longest));
+    int64_t together = 1;  // planes
+    if (runs.side_by_side && cols <= kRowsShortRun) {
+      const int64_t pieces =
+          std::max<int64_t>(1, std::lround(static_cast<double>(runs.planes * cols) / kRowsPiece));
+      together = ceil_div(runs.planes, pieces);
+    }
+    rows = static_cast<int32_t>(std::clamp<int64_t>(most / (cols * together), 1, runs.across));
+    if (cols == runs.vectors && rows == runs.across)
+      together = std::max(together, std::clamp<int64_t>(most / (rows * cols), 1, runs.planes));
+    planes = static_cast<int32_t>(together);
+    busy = filled(runs.vectors, cols) * filled(runs.across, rows) * filled(runs.planes, planes) *
+           filled(vectors(), kSimpleThreads);
+  }
+  int64_t vectors() const { return int64_t{planes} * rows * cols; }
 };
+
+RowsTile choose_rows_tile(const Problem& p) {
+  const RunsExtent runs(p);
+  if (runs.repeat) return {runs, kRowsTileVectorsMost, kRowsRepeatedVectors};
+  const RowsTile few(runs, kRowsTileVectors, kRowsTileVectors);
+  const RowsTile many(runs, kRowsTileVectorsMost, kRowsTileVectorsMost);
+  constexpr double kClearly = 0.95;
+  return few.busy < kClearly * many.busy ? many : few;
+}
 
 WhyNot fill_rows(Plan& plan) {
   const Problem& p = plan.problem;
@@ -562,15 +601,12 @@ WhyNot fill_rows(Plan& plan) {
   const int64_t run = p.dims[last(p)].extent;
   if (p.element_bytes == kVector) {
     plan.block = kSimpleThreads;
-    // The plane of a block, in vectors along the run.
-    const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
-    const RowsTile few(run, across, kRowsTileVectors), many(run, across, kRowsTileVectorsMost);
-    constexpr double kClearly = 0.95;
-    const RowsTile& tile = few.busy < kClearly * many.busy ? many : few;
+    const RowsTile tile = choose_rows_tile(p);
     plan.tile[last(p)] = tile.cols;
     if (p.rank > 1) plan.tile[last(p) - 1] = tile.rows;
+    if (p.rank > 2) plan.tile[last(p) - 2] = tile.planes;
     plan.grid = tile_count(p, plan.tile);
-    return needs_few_outer_dims(p, 2);
+    return needs_few_outer_dims(p, tile.planes > 1 ? 3 : 2);
   }
   const int64_t run_bytes = run * p.element_bytes;
   const int64_t span = span_of_runs(p, plan.fused_rows);
@@ -967,7 +1003,6 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   // Bytes of a run: staging beats moving shorter ones. H200, 42 permutations of runs of 28 to 252 bytes in 4
   // bytes, and 43 of 24 to 264 in 8, geometric mean: .831 and .863; from 80 bytes on .815 and .863.
   const int64_t shortest_run = p.element_bytes < 4 ? 8 : 68;
-  constexpr int64_t kLeastVectors = 256;
   constexpr int64_t kShortestSpan = 4096;  // bytes
   // Nearly: half-empty aligned tiles were .05 to .15 slower than unaligned ones. Full ones beat pieces too:
   // 4096 x 64 x 64 -> 0,2,1, 2 and 4 bytes .99 and .97 (.90 and .94), 100000 x 16 x 16 -> 0,2,1, 16
@@ -991,8 +1026,10 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     case Kernel::kRows: {
       if (!output_is_dense(p)) return false;
       if (p.element_bytes == kVector) {
-        const int64_t across = p.rank > 1 ? p.dims[last(p) - 1].extent : 1;
-        return p.dims[last(p)].extent * across >= kLeastVectors;
+        const RowsTile tile = choose_rows_tile(p);
+        const int least_run = tile.planes > 1 ? kRowsLeastSideBySide : kRowsLeastRun;
+        if (tile.cols < least_run || tile.vectors() < kRowsLeastVectors) return false;
+        return tile.cols > kRowsShortRun || !worth(Kernel::kPeriodic, p, choices);
       }
       const int64_t run = p.dims[last(p)].extent * p.element_bytes;
       int dims = 0;
@@ -1014,10 +1051,14 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
         return false;
       }
       // The other kernels' times are of large problems. Up to this one of its own, they are no better on
-      // small ones.
+      // small ones; on those of more bytes up to kNearly. 20 x 30 x 40 x 50 x 12 -> 4,2,0,3,1, 8 bytes,
+      // with 1.24, .71 (.89), a tenth of it .87 (.79).
+      constexpr double kNearly = 1.12;
       constexpr double kSmall = 1.35;
-      if (!of_any_size) return time <= kSmall;
-      return time <= kSurely || (time <= choices.unaligned().time && before_staged(time));
+      constexpr int64_t kSmallBytes = 24 << 20;
+      if (!of_any_size && element_count(p) * e <= kSmallBytes) return time <= kSmall;
+      return time <= (of_any_size ? kSurely : kNearly) ||
+             (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kNarrow:
       return choices.narrow();
@@ -1088,8 +1129,11 @@ bool TileMatrix::has_col(int dim) const {
 TileMatrix tile_matrix(const Problem& p, int row_dims, int col_dims, int step) {
   TileMatrix m;
   const auto take = [&](int wanted, int64_t Dim::* stride, int64_t unit, int* dims, int& count) -> int64_t {
+    // A side of this many bytes is long enough not to take more dims than that.
+    constexpr int64_t kLongEnough = 256;
     int64_t elements = 1;
     while (count < wanted) {
+      if (count >= kFewFusedDims && elements * unit >= kLongEnough) return 0;
       int found = -1;
       for (int d = p.rank - 1; d >= 0 && found < 0; --d) {
         if (p.dims[d].*stride == elements * unit && !m.has(d)) found = d;

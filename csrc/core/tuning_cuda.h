@@ -58,39 +58,43 @@ struct SmallVariant {
   TileTime time;
 };
 
-// One H200. us of a call in a CUDA graph, or fraction of a copy with L2 cold (the other kernels).
+// One H200. us of a call in a CUDA graph, or fraction of a copy with L2 cold (the other kernels). Work is
+// from tiles that are mostly empty: 8 x 3 x 16 x 64 x 64 reversed in 4 and 8 bytes, a quarter full, .67 .67
+// (unaligned: .90 .93), 128 x 3 x 28 x 8 x 28 x 8 -> 0,2,4,1,3,5 in 1 .58 (staged: .93).
 inline constexpr SmallVariant kSmallVariants[] = {
-    {1, 64, 64, 128, true, 1 << 20, {0.98, 0.25}},     // 512^2 1.51 us (1.81), 1024^2 1.77 (2.12)
-    {1, 128, 64, 256, true, 13 << 20, {0.98, 0.25}},   // 3008^2 .90 (.79), 64 x 128 x 784 1.00 (.81)
-    {1, 32, 32, 256, false, 9 << 19, {0.93, 0.75}},    // 127^2 1.51 us (3.15), 1023^2 2.75 (3.73)
-    {1, 64, 64, 128, true, 0, {0.92, 0.40}},           // 4096 x 64 x 64 .97 (.93)
-    {1, 128, 16, 64, true, 0, {0.94, 0.40}},           // 2M x 16 .94 (.84)
-    {1, 128, 32, 128, true, 0, {0.92, 0.40}},          // 1M x 32 .92 (.86)
-    {1, 256, 64, 256, true, 0, {0.93, 0.40}},          // 500000 x 64 .92 (.86)
-    {1, 16, 128, 64, true, 0, {0.95, 0.40}},           // 16 x 2M .95 (.95)
-    {1, 32, 128, 128, true, 0, {0.92, 0.40}},          // 32 x 1M .92 (.93)
-    {1, 64, 128, 256, true, 0, {0.93, 0.40}},          // 64 x 500000 .91 (.79)
-    {2, 64, 64, 256, true, 2 << 20, {0.98, 0.25}},     // 512^2 1.55 us (1.94), 1024^2 2.01 (2.41)
-    {2, 64, 128, 256, true, 16 << 20, {0.98, 0.25}},   // 2048^2 1.04 (.95)
-    {2, 32, 32, 256, false, 9 << 20, {0.93, 0.80}},    // 255^2 1.54 us (3.91), 1023^2 3.20 (3.88)
-    {2, 128, 16, 64, true, 0, {0.95, 0.40}},           // 2M x 16 .95 (.90)
-    {2, 128, 32, 128, true, 0, {0.92, 0.40}},          // 1M x 32 .92 (.91)
-    {2, 128, 64, 256, true, 0, {0.97, 0.40}},          // 500000 x 64 .94 (.90)
-    {2, 16, 128, 128, true, 0, {0.96, 0.40}},          // 16 x 2M .96 (.94)
-    {2, 32, 128, 128, true, 0, {0.95, 0.40}},          // 32 x 1M .95 (.91)
-    {2, 64, 256, 512, true, 0, {0.97, 0.40}},          // 64 x 500000 .94 (.88)
-    {4, 32, 32, 128, true, 1 << 20, {0.98, 0.25}},     // 64^2 1.32 us (1.54), 512^2 1.58 (1.95)
-    {4, 32, 64, 256, true, 20 << 20, {0.98, 0.25}},    // 1024^2 2.40 us (3.02)
-    {4, 32, 32, 256, false, 6 << 20, {0.93, 0.57}},    // 127^2 1.47 us (3.09), 1023^2 3.47 (3.90)
-    {4, 64, 16, 128, true, 0, {0.96, 0.40}},           // 2M x 16 .95 (.93)
-    {4, 64, 32, 128, true, 0, {0.975, 0.40}},          // 1M x 32 .95 (.91)
-    {4, 16, 128, 128, true, 0, {0.97, 0.40}},          // 16 x 2M .97 (.93)
-    {4, 32, 64, 256, true, 0, {0.975, 0.40}},          // 32 x 1M .97 (.94)
-    {8, 32, 16, 128, true, 20 << 20, {0.98, 0.25}},    // 512^2 1.87 us (2.36), 1024^2 3.09 (3.74)
-    {8, 32, 32, 256, true, 136 << 20, {0.98, 0.25}},   // 2048^2 .96 (.88), 4096^2 .96 (.95)
-    {8, 32, 32, 256, false, 72 << 20, {0.93, 0.42}},   // 127^2 1.49 us (2.93), 2047^2 1.01 (.94)
-    {8, 32, 16, 128, true, 0, {0.96, 0.40}},           // 2M x 16 .96 (.93)
-    {16, 16, 16, 128, true, 110 << 20, {0.98, 0.45}},  // 512^2 2.27 us (2.86), 2048^2 .96 (.92)
+    {1, 64, 64, 128, true, 1 << 20, {0.98, 0.37}},      // 512^2 1.51 us (1.81), 1024^2 1.77 (2.12)
+    {1, 128, 64, 256, true, 17 << 19, {0.98, 0.37}},    // 64 x 128 x 784 .98 (.84), 8 x 512 x 2048 1.00 (.89)
+    {1, 128, 128, 256, true, 20 << 20, {0.98, 0.37}},   // 3072^2 .96 (.84; 128 x 64 .91), 3840^2 1.03 (.97)
+    {1, 32, 32, 256, false, 9 << 19, {0.93, 0.75}},     // 127^2 1.51 us (3.15), 1023^2 2.75 (3.73)
+    {1, 64, 64, 128, true, 0, {0.92, 0.40}},            // 4096 x 64 x 64 .97 (.93)
+    {1, 128, 16, 64, true, 0, {0.94, 0.40}},            // 2M x 16 .94 (.84)
+    {1, 128, 32, 128, true, 0, {0.92, 0.40}},           // 1M x 32 .92 (.86)
+    {1, 256, 64, 256, true, 0, {0.93, 0.40}},           // 500000 x 64 .92 (.86)
+    {1, 16, 128, 64, true, 0, {0.95, 0.40}},            // 16 x 2M .95 (.95)
+    {1, 32, 128, 128, true, 0, {0.92, 0.40}},           // 32 x 1M .92 (.93)
+    {1, 64, 128, 256, true, 0, {0.93, 0.40}},           // 64 x 500000 .91 (.79)
+    {2, 64, 64, 256, true, 2 << 20, {0.98, 0.37}},      // 512^2 1.55 us (1.94), 1024^2 2.01 (2.41)
+    {2, 64, 128, 256, true, 16 << 20, {0.98, 0.37}},    // 2048^2 1.04 (.95)
+    {2, 32, 32, 256, false, 9 << 20, {0.93, 0.80}},     // 255^2 1.54 us (3.91), 1023^2 3.20 (3.88)
+    {2, 128, 16, 64, true, 0, {0.95, 0.40}},            // 2M x 16 .95 (.90)
+    {2, 128, 32, 128, true, 0, {0.92, 0.40}},           // 1M x 32 .92 (.91)
+    {2, 128, 64, 256, true, 0, {0.97, 0.40}},           // 500000 x 64 .94 (.90)
+    {2, 16, 128, 128, true, 0, {0.96, 0.40}},           // 16 x 2M .96 (.94)
+    {2, 32, 128, 128, true, 0, {0.95, 0.40}},           // 32 x 1M .95 (.91)
+    {2, 64, 256, 512, true, 0, {0.97, 0.40}},           // 64 x 500000 .94 (.88)
+    {4, 32, 32, 128, true, 1 << 20, {0.98, 0.37}},      // 64^2 1.32 us (1.54), 512^2 1.58 (1.95)
+    {4, 32, 64, 256, true, 20 << 20, {0.98, 0.37}},     // 1024^2 2.40 us (3.02)
+    {4, 32, 32, 256, false, 6 << 20, {0.93, 0.57}},     // 127^2 1.47 us (3.09), 1023^2 3.47 (3.90)
+    {4, 64, 16, 128, true, 0, {0.96, 0.40}},            // 2M x 16 .95 (.93)
+    {4, 64, 32, 128, true, 0, {0.975, 0.40}},           // 1M x 32 .95 (.91)
+    {4, 16, 128, 128, true, 0, {0.97, 0.40}},           // 16 x 2M .97 (.93)
+    {4, 32, 64, 256, true, 0, {0.975, 0.40}},           // 32 x 1M .97 (.94)
+    {8, 32, 16, 128, true, 20 << 20, {0.98, 0.37}},     // 512^2 1.87 us (2.36), 1024^2 3.09 (3.74)
+    {8, 32, 32, 256, true, 136 << 20, {0.98, 0.37}},    // 2048^2 .96 (.88), 4096^2 .96 (.95)
+    {8, 32, 32, 256, false, 72 << 20, {0.93, 0.42}},    // 127^2 1.49 us (2.93), 2047^2 1.01 (.94)
+    {8, 32, 16, 128, true, 0, {0.96, 0.40}},            // 2M x 16 .96 (.93)
+    {16, 16, 16, 128, true, 110 << 20, {0.98, 0.45}},   // 256^2 1.04 (32 x 16: 1.00)
+    {16, 32, 16, 128, true, 110 << 20, {0.985, 0.45}},  // 1024^2 1.05 (16 x 16: 1.00), 2048^2 .98 (.97)
 };
 
 // One compiled variant of the aligned tile kernel: the tile's piece of an input row and of an output row in
@@ -112,8 +116,8 @@ struct TileVariant {
 // (staged).
 inline constexpr TileVariant kTileVariants[] = {
     {1, 256, 256, 512, 1, {0.975, 0.50}},       // .956 .923 1.000 .961
-    {1, 128, 128, 64, 6, {0.975, 0.50}},        //
-    {1, 128, 128, 64, 6, {0.80, 0.70}, true},   // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (.49)
+    {1, 128, 128, 128, 6, {0.975, 0.50}},       // (64 threads: .847 .859 .936 .854)
+    {1, 128, 128, 128, 6, {0.80, 0.70}, true},  // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (.49)
     {2, 256, 256, 256, 3, {0.975, 0.60}},       // .959 .964 .922 .962
     {2, 128, 128, 64, 12, {0.975, 0.60}},       //
     {2, 128, 128, 64, 12, {0.87, 0.60}, true},  // the same .88 (.60); 4 bytes: unaligned
@@ -122,7 +126,6 @@ inline constexpr TileVariant kTileVariants[] = {
     {8, 256, 256, 256, 4, {0.975, 0.60}},       // .947 .976 .950 .975
     {8, 128, 128, 64, 12, {0.975, 0.60}},       // 100000 x 16 x 16 1.00 (staged: .96)
     {16, 256, 256, 128, 4, {0.975, 0.50}},      // .970 .925 .968 .965
-    {16, 128, 128, 64, 12, {0.975, 0.50}},      //
 };
 
 // Inputs of so many times L2 and more are kept in L2 longer than outputs: lines that are written leave it
@@ -153,6 +156,7 @@ struct UnalignedVariant {
   // behind by less than a step.
   int in_align = 1, out_align = 1;
   bool fits_rows = false;  // tiles have as many rows as each matrix wants, up to out_bytes
+  bool many_dims = false;  // rows or columns are more dims than kFewFusedDims
 
   constexpr int word() const { return word_bytes(element_bytes); }
   constexpr int block() const { return word() / element_bytes; }
@@ -246,6 +250,12 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {4, 2, 512, 8, 4, {0.933, 0.447}},    // .942 .917 .919 .911
     {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
     {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
+    // 2^24 and 3^15 reversed (without: strided, staged).
+    {1, 2, 128, 8, 4, {0.950, 1.000}, 1, 1, 1, false, true},    // .57 (.03, aligned tiles) .74 (.13)
+    {2, 2, 256, 8, 4, {0.906, 0.667}, 1, 1, 1, false, true},    // .84 (.05, aligned tiles) .71 (.15)
+    {4, 2, 512, 8, 4, {0.933, 0.447}, 1, 1, 1, false, true},    // .79 (.08) .69 (.38)
+    {8, 2, 512, 6, 4, {0.951, 0.405}, 1, 1, 1, false, true},    // .93 (.15) .76 (.16)
+    {16, 1, 1024, 6, 4, {0.960, 0.335}, 1, 1, 1, false, true},  // 3^15 .73 (.26)
     // Only the output's rows begin anywhere: 16385 x 16384, 8191 x 8192, 50257 x 4096, 50257 x 768 (as
     // above).
     {1, 1, 256, 9, 4, {0.989, 0.945}, 1, 4, 1},  // .94 .85 .93 .85 (.84 .76 .82 .78)
@@ -444,8 +454,10 @@ inline constexpr int kPieceEntryBytes = 16;  // of shared memory, to say where a
 // to which that of pieces does; wavefronts of shared memory in the gather of 128 bytes up to which both do.
 // Best on 171, 159, 153 and 146 problems of 1 to 8 bytes whose pieces are dense: one H200, geometric mean
 // .736 .842 .900 .940 without the kernel of pieces and word steps, .821 .920 .952 .956 with them (with the
-// best kernel for each: .824 .926 .955 .958).
-inline constexpr int kPeriodicPays[] = {3000, 9216, 4000, 7000, 9216};
+// best kernel for each: .824 .926 .955 .958). 16 bytes, pieces of 16 to 32 KB (rows or staged): 1024 x 49 x
+// 12 x 32 -> 0,2,1,3 in 1 byte .97 (.78), 512 x 64 x 8 x 32 in 2 1.01 (.90), 3000 x 33 x 33 -> 0,2,1 in 16
+// .96 (.88); of 37 KB and more, 1024 x 196 x 3 x 32 in 2 .90 (.89), 512 x 64 x 8 x 32 in 4 .90 (.93).
+inline constexpr int kPeriodicPays[] = {3000, 9216, 4000, 7000, 32768};
 inline constexpr int kPiecesPayFrom = 500;
 inline constexpr int kPiecesPayTo[] = {8704, 17408, kPiecesMostBytes, kPiecesMostBytes, 0};
 inline constexpr int kMostWavefronts[] = {11, 8, 6, 6, 6};
@@ -459,6 +471,25 @@ inline constexpr int kSimpleThreads = 256;
 // 4096 vectors all are .01 to .09 slower.
 inline constexpr int kRowsTileVectors = 512;
 inline constexpr int kRowsTileVectorsMost = 1024;
+// Of a run that is read for several places, with kRowsTileVectorsMost in all: 8192^2 with all rows the same,
+// 1, 4 and 16 bytes 1.98 2.05 2.10 (512 of one run: 1.72 1.74 1.78; a fill: 2.11), heads that are repeated 4
+// times 1.47 (1.35).
+inline constexpr int kRowsRepeatedVectors = 256;
+// Vectors of a run and of a block from which on the rows kernel pays. Blocks of planes, and of one plane, 256
+// vectors (staged): 2048 x 64 x 12 x 32 -> 0,2,1,3 in 2 bytes .94 .76 (.96), 4096 x 16 x 12 x 32 in 8 .99 .77
+// (.97). Runs of 2 and 3 vectors .86 to .95 (.91 to 1.00), 288 vectors .87 (periodic: 1.01).
+// Such runs as lie together in the input, several of them in a block, pay from 3 vectors on: 256 x 64 x 4 x
+// 24
+// -> 2,0,1,3 in 2 bytes .88 (.77), but 512 x 50 x 6 x 48 in 1 .82 (.86).
+inline constexpr int kRowsLeastRun = 4, kRowsLeastSideBySide = 3;
+inline constexpr int kRowsLeastVectors = 400;
+// Runs of up to so many vectors that lie together in the input, such as a token's heads, are read together:
+// pieces of about so many vectors. One after the other, and 4, 8 and 16 together: 16 x 1024 x 16 x 64 ->
+// 2,0,1,3 in 1 byte .81, .89 .90 .93; 8 x 2048 x 32 x 80 in 1 byte, runs of 5, .84 and 16 together .94; 16 x
+// 1500 x 20 x 64 in 2, runs of 8, .90 and 10 together .95; but runs of 16, 16 x 1024 x 16 x 64 in 4, .96 .92
+// .92 .93.
+inline constexpr int kRowsShortRun = 11;
+inline constexpr int kRowsPiece = 64;
 
 // Bytes of the output that a block of the runs kernels fills, by element width (one H200, tune.py; 401 x 397
 // x 409 -> 1,0,2 at 4, 8, 16 and 32 KB: 1 byte .63 .69 .75 .74, 2 bytes .69 .75 .83 .84, 4 bytes .81 .94 .92

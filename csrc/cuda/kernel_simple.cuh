@@ -77,37 +77,47 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
              high);
 }
 
-// Many runs, contiguous on both sides, all whole aligned vectors. A block moves a plane of tile_rows runs x
-// tile_cols vectors, lanes along a run.
+// Many runs, contiguous on both sides, all whole aligned vectors. A block moves tile_planes planes of
+// tile_rows runs x tile_cols vectors, lanes along a run, kBatch vectors a thread at a time. kPlanes: several.
+template <int kBatch, bool kPlanes>
 __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_constant__ RowsParams p) {
   const QuotRem strip = p.strips.divmod(blockIdx.x);
   const QuotRem band = p.bands.divmod(strip.quot);
+  const QuotRem layer = kPlanes ? p.layers.divmod(band.quot) : QuotRem{band.quot, 0};
+  const int64_t plane0 = static_cast<int64_t>(layer.rem) * p.tile_planes;
   const int64_t row0 = static_cast<int64_t>(band.rem) * p.tile_rows;
   const int64_t col0 = static_cast<int64_t>(strip.rem) * p.tile_cols.divisor;
-  const uint8_t* in = p.in + row0 * p.in_pitch + col0 * kVector;
-  uint8_t* out = p.out + row0 * p.out_pitch + col0 * kVector;
-  p.outer.advance(band.quot, in, out);
+  const uint8_t* in = p.in + plane0 * p.in_plane + row0 * p.in_pitch + col0 * kVector;
+  uint8_t* out = p.out + plane0 * p.out_plane + row0 * p.out_pitch + col0 * kVector;
+  p.outer.advance(layer.quot, in, out);
+  const auto planes = static_cast<uint32_t>(min(p.planes - plane0, int64_t{p.tile_planes}));
   const auto rows = static_cast<uint32_t>(min(p.rows - row0, int64_t{p.tile_rows}));
   const auto cols = static_cast<uint32_t>(min(p.vectors - col0, static_cast<int64_t>(p.tile_cols.divisor)));
-  const int count = p.tile_rows * p.tile_cols.divisor;
-  constexpr int kBatch = 4;
+  const int count = planes * p.tile_plane.divisor;
+  struct Vector {
+    bool is_there;
+    int64_t in, out;  // bytes from the tile's first
+  };
+  const auto find = [&](int i) -> Vector {
+    const QuotRem plane = kPlanes ? p.tile_plane.divmod(i) : QuotRem{0, static_cast<uint32_t>(i)};
+    const QuotRem row = p.tile_cols.divmod(plane.rem);
+    return {plane.quot < planes && row.quot < rows && row.rem < cols,
+            plane.quot * p.in_plane + row.quot * p.in_pitch + row.rem * kVector,
+            plane.quot * p.out_plane + row.quot * p.out_pitch + row.rem * kVector};
+  };
   const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   for (int first = threadIdx.x; first < count; first += kBatch * kSimpleThreads) {
     uint4 v[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
-      if (at.quot < rows && at.rem < cols) {
-        v[b] = load_by<kVector>(in + at.quot * p.in_pitch + at.rem * kVector, policy);
-      }
+      const Vector at = find(first + b * kSimpleThreads);
+      if (at.is_there) v[b] = load_by<kVector>(in + at.in, policy);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const QuotRem at = p.tile_cols.divmod(first + b * kSimpleThreads);
-      if (at.quot < rows && at.rem < cols) {
-        *reinterpret_cast<uint4*>(out + at.quot * p.out_pitch + at.rem * kVector) = v[b];
-      }
+      const Vector at = find(first + b * kSimpleThreads);
+      if (at.is_there) *reinterpret_cast<uint4*>(out + at.out) = v[b];
     }
   }
 }

@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
   const int rows = static_cast<int>(min(p.rows - row0, int64_t{C::kRows}));
   const int cols = static_cast<int>(min(p.cols - col0, int64_t{C::kCols}));
   // Where a row of the tile begins in the input, if fused, and a column in the output.
-  const auto row_begin = [&](int row) { return p.row_offsets.offset(row0 + row); };
+  const auto row_begin = [&](int row) { return p.row_offsets.offset<true>(row0 + row); };
   const auto col_begin = [&](int col) -> int64_t {
-    return C::kFused ? p.col_offsets.offset(col0 + col) : col * p.out_pitch;
+    return C::kFused ? p.col_offsets.offset<true>(col0 + col) : col * p.out_pitch;
   };
 
   wait_for_inputs();

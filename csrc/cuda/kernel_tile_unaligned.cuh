@@ -78,10 +78,10 @@ namespace tx::cuda {
 
 // As UnalignedVariant's members.
 template <int Element, int Words, int OutBytes, int Warps, int MinBlocks, int Step = 1, int InAlign = 1,
-          int OutAlign = 1, bool FitsRows = false>
+          int OutAlign = 1, bool FitsRows = false, bool ManyDims = false>
 struct UnalignedConfig {
-  static constexpr UnalignedVariant kVariant{Element, Words, OutBytes, Warps,    MinBlocks,
-                                             {},      Step,  InAlign,  OutAlign, FitsRows};
+  static constexpr UnalignedVariant kVariant{Element, Words,   OutBytes, Warps,    MinBlocks, {},
+                                             Step,    InAlign, OutAlign, FitsRows, ManyDims};
   static constexpr bool kShiftsIn = kVariant.shifts_in();
   static constexpr int kStep = Step, kGroupCols = kVariant.group_cols();
   static constexpr int kElement = Element;
@@ -101,7 +101,7 @@ struct UnalignedConfig {
   // Rows are read in groups of as many as a block has.
   static constexpr int kGroups = (kHalo + kRows) / kBlock;
   static constexpr int kBatch = static_cast<int>(ceil_div(kGroups, Warps));  // groups of a warp
-  static constexpr bool kFitted = Words == 0, kFitsRows = FitsRows;
+  static constexpr bool kFitted = Words == 0, kFitsRows = FitsRows, kManyDims = ManyDims;
   static constexpr int kFittedBatch = fitted_words_in_flight(Element);  // words of a lane, in each row
   static constexpr int kFittedLanes = fitted_lanes(kVariant);
   static constexpr int kStores = static_cast<int>(ceil_div(OutBytes, kStore));
@@ -308,13 +308,13 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
     if (!C::kFitted && (C::kFitsRows || C::kGroups % C::kWarps != 0) && group_of(i / K) >= end) break;
     const int row = group_of(i / K) * K + i % K;
     const int64_t nearest = min(max(row0 + row - C::kHalo, int64_t{0}), p.rows - 1);
-    row_begins[row] = static_cast<RowBegin>(in_low + p.row_offsets.offset(nearest));
+    row_begins[row] = static_cast<RowBegin>(in_low + p.row_offsets.offset<C::kManyDims>(nearest));
   }
   __syncwarp();
   wait_for_inputs();
   const auto find_columns = [&] {
     for (int c = threadIdx.x; c < tile_cols; c += C::kThreads) {
-      uint8_t* const begin = out + p.col_offsets.offset(min(col0 + c, p.cols - 1));
+      uint8_t* const begin = out + p.col_offsets.offset<C::kManyDims>(min(col0 + c, p.cols - 1));
       const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & (kSector - 1));
       output_rows[c] = {begin - lead, column(c) - ((lead + kWord - 1) & ~(kWord - 1)), lead};
     }

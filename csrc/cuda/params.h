@@ -103,10 +103,12 @@ struct FusedDims {
   int64_t stride[kMaxFusedDims];  // in the other memory
 
   // Bytes from the first element to element `index` in the other memory. Only one dim may have more elements
-  // than kFastDivLimit.
+  // than kFastDivLimit. kMany: of more dims than kFewFusedDims, which takes registers.
+  template <bool kMany = false>
   TX_HOST_DEVICE int64_t offset(int64_t index) const {
+    constexpr int kMost = kMany ? kMaxFusedDims : kFewFusedDims;
     int64_t at = 0;
-    for (int d = 0; d + 1 < kMaxFusedDims; ++d) {
+    for (int d = 0; d + 1 < kMost; ++d) {
       if (d + 1 >= count) break;
       const QuotRem c = extent[d].divmod(static_cast<uint32_t>(index));
       at += c.rem * stride[d];
@@ -146,14 +148,14 @@ struct TileParams {
   FastDiv bands;      // tiles along an output row, of one group
   FastDiv strips;     // tiles along an input row
   FastDiv groups;     // of bands: all strips of one come before the next group
+  bool keep;
+  // Of a fitted tile: its rows, and the words that it reads of each.
+  int32_t tile_rows;
+  FastDiv tile_words;
   Batch batch;
   OuterDims outer;
   // Where each begins in the other memory. Of one dim, a multiple of its pitch.
   FusedDims row_offsets, col_offsets;
-  // Of a fitted tile: its rows, and the words that it reads of each.
-  int32_t tile_rows;
-  FastDiv tile_words;
-  bool keep;
 
   // Of which matrix block `index` has a tile, and how many tiles come before it along either side.
   struct Tile {
@@ -279,16 +281,22 @@ struct PiecesParams {
 struct RowsParams {
   const uint8_t* in;
   uint8_t* out;
+  int64_t planes;  // of `rows` runs each
   int64_t rows;
   int64_t vectors;
   int64_t in_pitch;  // from one run to the next
   int64_t out_pitch;
+  int64_t in_plane;  // from one plane to the next
+  int64_t out_plane;
+  int32_t tile_planes;
   int32_t tile_rows;
+  FastDiv tile_plane;  // vectors
   FastDiv tile_cols;
   FastDiv strips;  // tiles along a run
   FastDiv bands;   // tiles across runs
-  OuterDims outer;
+  FastDiv layers;  // tiles across planes
   bool keep;
+  OuterDims outer;
 };
 
 // `runs` runs of `run_bytes` each, which follow one another in the output: a span of it.

@@ -207,7 +207,7 @@ struct UnalignedKernels {
   static constexpr auto kernel() {
     constexpr UnalignedVariant v = kUnalignedVariants[kRow];
     return unaligned_kernel<UnalignedConfig<v.element_bytes, v.words, v.out_bytes, v.warps, v.min_blocks,
-                                            v.step, v.in_align, v.out_align, v.fits_rows>>;
+                                            v.step, v.in_align, v.out_align, v.fits_rows, v.many_dims>>;
   }
 };
 
@@ -390,21 +390,35 @@ RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
   const Dim& run = p.dims[last(p)];
   const Dim across = p.rank > 1 ? p.dims[last(p) - 1] : Dim{1, 0, 0};
+  const Dim planes = p.rank > 2 ? p.dims[last(p) - 2] : Dim{1, 0, 0};
   RowsParams r;
   r.in = in;
   r.out = out;
   r.keep = plan.keep;
+  r.planes = planes.extent;
   r.rows = across.extent;
   r.vectors = run.extent;
   r.in_pitch = across.in_stride;
   r.out_pitch = across.out_stride;
+  r.in_plane = planes.in_stride;
+  r.out_plane = planes.out_stride;
+  r.tile_planes = p.rank > 2 ? plan.tile[last(p) - 2] : 1;
   r.tile_rows = p.rank > 1 ? plan.tile[last(p) - 1] : 1;
   const int64_t cols = plan.tile[last(p)];
+  r.tile_plane = FastDiv(r.tile_rows * cols);
   r.tile_cols = FastDiv(cols);
   r.strips = FastDiv(ceil_div(r.vectors, cols));
   r.bands = FastDiv(ceil_div(r.rows, r.tile_rows));
-  r.outer = outer_dims(p, [&](int d) { return d >= last(p) - 1; });
+  r.layers = FastDiv(ceil_div(r.planes, r.tile_planes));
+  r.outer = outer_dims(p, [&](int d) { return d >= last(p) - (r.tile_planes > 1 ? 2 : 1); });
   return r;
+}
+
+// In one step, if that can be.
+template <bool kPlanes>
+cudaError_t run_rows(const Launch& l, const RowsParams& rows) {
+  const bool few = rows.tile_planes * rows.tile_plane.divisor <= 2 * kSimpleThreads;
+  return few ? launch<rows_kernel<2, kPlanes>>(l, rows) : launch<rows_kernel<4, kPlanes>>(l, rows);
 }
 
 RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
@@ -564,7 +578,8 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
   switch (l.plan.kernel) {
     case Kernel::kRows:
       if constexpr (E == kVector) {
-        return launch<rows_kernel>(l, rows_params(l.plan, in, out));
+        const RowsParams rows = rows_params(l.plan, in, out);
+        return rows.tile_planes > 1 ? run_rows<true>(l, rows) : run_rows<false>(l, rows);
       } else if constexpr (E >= 4) {
         return launch<run_elements_kernel<E>>(l, runs_params(l.plan, in, out));
       } else {
