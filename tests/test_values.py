@@ -659,7 +659,7 @@ def test_runs_of_vectors(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: st
 
 def test_repeated_runs_of_vectors(cuda: str, seed: int) -> None:
     """Of which the input has one, for several places of the output."""
-    for batch, times, run in itertools.product((1, 3), (2, 5, 70), (1, 4, 255, 256, 257, 1030)):
+    for batch, times, run in itertools.product((1, 3), (2, 5, 70), (4, 255, 256, 257, 1030)):
         x = make_strided((batch, 1, run), "contiguous", torch.complex128, cuda, seed).expand(batch, times, run)
         poison_allocator(x.numel() * 16, cuda)
         assert_bytes(gather(_C.run_forced(x, [0, 1, 2], "rows")), gather(x, (0, 1, 2)), f"{batch} x {times} x {run}")
