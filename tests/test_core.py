@@ -920,6 +920,23 @@ def test_short_inner_dims_on_the_host(
         assert without.kernel in ("tile", "rows", "staged"), without
 
 
+@pytest.mark.parametrize(
+    ("shape", "size", "l1_kib", "kernel"),
+    [
+        ((32_000, 14, 14), 8, 32, "tile"),  # 1568 bytes, beyond the caches
+        ((16_000, 14, 14), 16, 32, "staged"),  # 3136
+        ((32_000, 14, 14), 8, 48, "staged"),  # cores that move a line at once
+        ((400_000, 16, 16), 4, 32, "stream"),  # whole lines
+        ((3_000, 14, 14), 8, 32, "tile"),  # within the caches, as ever
+    ],
+)
+def test_batches_of_small_matrices_are_not_staged(shape: tuple[int, ...], size: int, l1_kib: int, kernel: str) -> None:
+    """Where cores move lines in halves, and the last cache is near."""
+    problem = of_case(shape, (0, 2, 1), size)
+    plan = _C.plan_cpu(problem, 2, l1_bytes=l1_kib << 10, l3_bytes=32 << 20, line_vectors=1, piece_bytes=384)
+    assert kernel_and_stores(plan) == kernel, plan
+
+
 @pytest.mark.parametrize(("line_vectors", "kernel"), [(0, "staged"), (1, "stream"), (2, "stream")])
 def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> None:
     """One of 300 MiB, which many cores share, as one of 8 MiB; one of 32 MiB holds what moves 12.8 MB with AVX-512."""

@@ -558,11 +558,10 @@ bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
 Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
-  // Staging costs some instructions a tile, which a matrix must be worth.
-  constexpr int64_t kTinyMatrixBytes = 256;
   const bool rows_adjoin = row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
   const int64_t row_bytes = cols.extent * p.element_bytes;
-  if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes) return Kernel::kTile;
+  if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes[leaves_early(facts)])
+    return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
   if (carries_rows(p, facts)) return Kernel::kTile;

@@ -101,8 +101,11 @@ inline constexpr int64_t kBeyondL2Bytes = 1 << 20;
 // with AVX2, 4 bytes 1472^2 .28 -> .60 of a copy, 4000 x 400 .27 -> .56, 20 x 256 x 256 .42 -> .56, 2 bytes
 // 4096 x 1000 .24 -> .37, 1 byte 3000^2 .22 -> .34, but 2300^2 .28 -> .24 at a quarter, 8 bytes 900^2 .49 ->
 // .42; with AVX-512, 4 bytes 1472^2 .32 -> .77, 1088 x 1984 .34 -> .72, 2 bytes 1920 x 1728 .23 -> .48, 256 x
-// 128 x 128 .27 -> .44, 1 byte 3008^2 .31 -> .60) and log2 of the element's bytes.
-inline constexpr int kTilesLeave[2][5] = {{3, 2, 2, 6, 6}, {5, 6, 6, 6, 6}};
+// 128 x 128 .27 -> .44, 1 byte 3008^2 .31 -> .60) and log2 of the element's bytes. All that was while other
+// guests of that Zen 4 used the cache, too. While they do not, lines that are stored within it are written at
+// twice the speed of streaming, up to half of it: at a quarter, with AVX-512, 1600^2 in 2 bytes .31 -> .64,
+// 1200^2 in 4 .31 -> .68, 100 x 128 x 128 in 4 .31 -> .71.
+inline constexpr int kTilesLeave[2][5] = {{3, 3, 3, 6, 6}, {5, 6, 6, 6, 6}};
 // Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
 // in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
 // in 4 bytes .21 -> .46, in 8 .32 -> .70).
@@ -134,6 +137,13 @@ inline constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX,
                                                  {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
 inline constexpr int64_t kStreamedFew = 16;
 inline constexpr int64_t kLaneBytes = 16;
+
+// Batches of matrices of up to so many bytes move straight to the output whatever is beyond them, by whether
+// cores move lines in halves and the last cache is near: staging costs some instructions a tile, which a
+// matrix must be worth. Of a copy, staged and so (Zen 4 with AVX-512, 96 MB moved): 14 x 14 in 2, 4 and 8
+// bytes .39 .52 .40 -> .57 .70 .69, 21 x 20 in 2 and 4 .26 .42 -> .74 .56, 7 x 7 in 16 .27 -> .74, 33 x 33 in
+// 1 .24 -> .50, but of 3 KB, 14 x 14 in 16 .67 -> .47, 56 x 56 in 1 .63 -> .70.
+inline constexpr int64_t kTinyMatrixBytes[2] = {256, 2048};
 
 // Short rows are streamed whole.
 inline constexpr int64_t kStreamedRowBytes = 512;
