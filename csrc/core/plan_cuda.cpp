@@ -1027,7 +1027,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (!output_is_dense(p)) return false;
       if (p.element_bytes == kVector) {
         const RowsTile tile = choose_rows_tile(p);
-        const int least_run = tile.planes > 1 ? kRowsLeastSideBySide : kRowsLeastRun;
+        const int least_run = tile.planes > 1 ? kRowsLeastRunOfPlanes : kRowsLeastRun;
         if (tile.cols < least_run || tile.vectors() < kRowsLeastVectors) return false;
         return tile.cols > kRowsShortRun || !worth(Kernel::kPeriodic, p, choices);
       }

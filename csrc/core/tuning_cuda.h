@@ -116,8 +116,8 @@ struct TileVariant {
 // (staged).
 inline constexpr TileVariant kTileVariants[] = {
     {1, 256, 256, 512, 1, {0.975, 0.50}},       // .956 .923 1.000 .961
-    {1, 128, 128, 128, 6, {0.975, 0.50}},       // (64 threads: .847 .859 .936 .854)
-    {1, 128, 128, 128, 6, {0.80, 0.70}, true},  // 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (.49)
+    {1, 128, 128, 128, 6, {0.975, 0.50}},       // .912 .929 .992 .923 (64 threads: .847 .859 .936 .854)
+    {1, 128, 128, 128, 6, {0.80, 0.70}, true},  // (64: 2x3x8x64x5x7x16x32 -> 7,2,4,0,6,3,1,5 .78 (.49))
     {2, 256, 256, 256, 3, {0.975, 0.60}},       // .959 .964 .922 .962
     {2, 128, 128, 64, 12, {0.975, 0.60}},       //
     {2, 128, 128, 64, 12, {0.87, 0.60}, true},  // the same .88 (.60); 4 bytes: unaligned
@@ -251,10 +251,10 @@ inline constexpr UnalignedVariant kUnalignedVariants[] = {
     {8, 2, 512, 6, 4, {0.951, 0.405}},    // .939 .948 .939 .941
     {16, 1, 1024, 6, 4, {0.960, 0.335}},  // .949 .954 .956 .949
     // 2^24 and 3^15 reversed (without: strided, staged).
-    {1, 2, 128, 8, 4, {0.950, 1.000}, 1, 1, 1, false, true},    // .57 (.03, aligned tiles) .74 (.13)
-    {2, 2, 256, 8, 4, {0.906, 0.667}, 1, 1, 1, false, true},    // .84 (.05, aligned tiles) .71 (.15)
-    {4, 2, 512, 8, 4, {0.933, 0.447}, 1, 1, 1, false, true},    // .79 (.08) .69 (.38)
-    {8, 2, 512, 6, 4, {0.951, 0.405}, 1, 1, 1, false, true},    // .93 (.15) .76 (.16)
+    {1, 2, 128, 8, 4, {0.950, 1.000}, 1, 1, 1, false, true},    // .59 (.03, aligned tiles) .70 (.13)
+    {2, 2, 256, 8, 4, {0.906, 0.667}, 1, 1, 1, false, true},    // .59 (.05, aligned tiles) .58 (.15)
+    {4, 2, 512, 8, 4, {0.933, 0.447}, 1, 1, 1, false, true},    // .80 (.08) .70 (.38)
+    {8, 2, 512, 6, 4, {0.951, 0.405}, 1, 1, 1, false, true},    // 3^15 .76 (.15)
     {16, 1, 1024, 6, 4, {0.960, 0.335}, 1, 1, 1, false, true},  // 3^15 .73 (.26)
     // Only the output's rows begin anywhere: 16385 x 16384, 8191 x 8192, 50257 x 4096, 50257 x 768 (as
     // above).
@@ -472,22 +472,21 @@ inline constexpr int kSimpleThreads = 256;
 inline constexpr int kRowsTileVectors = 512;
 inline constexpr int kRowsTileVectorsMost = 1024;
 // Of a run that is read for several places, with kRowsTileVectorsMost in all: 8192^2 with all rows the same,
-// 1, 4 and 16 bytes 1.98 2.05 2.10 (512 of one run: 1.72 1.74 1.78; a fill: 2.11), heads that are repeated 4
-// times 1.47 (1.35).
+// 1 to 16 bytes 1.95 2.04 2.07 2.10 2.11 (512 of one run: 1.87 1.99 1.98 2.00 2.01; a fill: 2.11), heads that
+// are repeated 4 times 1.48 (1.36).
 inline constexpr int kRowsRepeatedVectors = 256;
 // Vectors of a run and of a block from which on the rows kernel pays. Blocks of planes, and of one plane, 256
-// vectors (staged): 2048 x 64 x 12 x 32 -> 0,2,1,3 in 2 bytes .94 .76 (.96), 4096 x 16 x 12 x 32 in 8 .99 .77
-// (.97). Runs of 2 and 3 vectors .86 to .95 (.91 to 1.00), 288 vectors .87 (periodic: 1.01).
-// Such runs as lie together in the input, several of them in a block, pay from 3 vectors on: 256 x 64 x 4 x
-// 24
-// -> 2,0,1,3 in 2 bytes .88 (.77), but 512 x 50 x 6 x 48 in 1 .82 (.86).
-inline constexpr int kRowsLeastRun = 4, kRowsLeastSideBySide = 3;
+// vectors (staged): 2048 x 64 x 12 x 32 -> 0,2,1,3 in 2 bytes .93 .81 (.96), 4096 x 16 x 12 x 32 in 8 .98 .85
+// (.97). Runs of 2 and 3 vectors .86 to .95 (.91 to 1.00), 288 vectors .87 (periodic: 1.01). Where a block
+// has several planes, runs of 3 will do: 256 x 64 x 4 x 24 -> 2,0,1,3 in 2 bytes .88 (.77), but 512 x 50 x 6
+// x 48 in 1 .82 (.86).
+inline constexpr int kRowsLeastRun = 4, kRowsLeastRunOfPlanes = 3;
 inline constexpr int kRowsLeastVectors = 400;
-// Runs of up to so many vectors that lie together in the input, such as a token's heads, are read together:
-// pieces of about so many vectors. One after the other, and 4, 8 and 16 together: 16 x 1024 x 16 x 64 ->
-// 2,0,1,3 in 1 byte .81, .89 .90 .93; 8 x 2048 x 32 x 80 in 1 byte, runs of 5, .84 and 16 together .94; 16 x
-// 1500 x 20 x 64 in 2, runs of 8, .90 and 10 together .95; but runs of 16, 16 x 1024 x 16 x 64 in 4, .96 .92
-// .92 .93.
+// Runs of up to so many vectors are left to the periodic kernel where it can have them. Those that lie
+// together in the input, such as a token's heads, are read together: pieces of about so many vectors. One
+// after the other, and 4, 8 and 16 together: 16 x 1024 x 16 x 64 -> 2,0,1,3 in 1 byte .81, .89 .90 .93; 8 x
+// 2048 x 32 x 80 in 1 byte, runs of 5, .84 and 16 together .94; 16 x 1500 x 20 x 64 in 2, runs of 8, .90 and
+// 10 together .95; but runs of 16, 16 x 1024 x 16 x 64 in 4, .96 .92 .92 .93.
 inline constexpr int kRowsShortRun = 11;
 inline constexpr int kRowsPiece = 64;
 
