@@ -523,8 +523,8 @@ def test_which_kernel(choice: tuple[Case, str, str]) -> None:
         ((37, 41, 31, 29, 43), (2, 0, 4, 1, 3), 1, [44, 640]),  # 1189 rows are 2 bands of one size
         ((33, 17, 65, 31, 63), (4, 2, 0, 3, 1), 4, None),  # wider elements have no fitted tile,
         ((8191, 8193), (1, 0), 1, None),  # nor have many columns,
-        ((1_000_003, 40, 55), (2, 1, 0), 1, None),  # nor have rows that 32 bits do not tell apart:
-        ((1_000_003, 5, 55), (2, 1, 0), 1, [56, 480]),  # here they do
+        ((40_000_003, 60), (1, 0), 1, None),  # nor have rows that 32 bits do not tell apart:
+        ((4_000_003, 60), (1, 0), 1, [60, 480]),  # here they do
     ],
 )
 def test_few_columns_have_a_tile_that_fits(
@@ -649,6 +649,38 @@ def test_tiles_that_share_lines_follow_one_another(
     assert (f"first_beyond={first}" in str(plan)) == (first >= 0)
     # It is a dim that tiles are one index of, beside another one further in.
     assert first < 0 or (plan.tile[first] == 1 and plan.tile.count(1) >= 2)
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "fused"),
+    [
+        ((561737, 10, 56), (2, 1, 0), 1, "[1, 2]"),  # 56 bytes of a line: the next of 10 is read with them
+        ((56173, 10, 56), (2, 1, 0), 1, "[2, 1]"),  # L2 holds the lines until it is
+        ((280868, 5, 4, 7), (3, 2, 1, 0), 8, "[1, 3]"),
+        ((197, 40, 127, 2, 40), (4, 3, 1, 0, 2), 2, "[2, 1]"),  # a column more would leave the rows of 2 columns
+    ],
+)
+def test_tiles_have_what_shares_lines(shape: tuple[int, ...], dims: tuple[int, ...], size: int, fused: str) -> None:
+    """Runs of the input that share lines are not far apart along an output row, where L2 would not hold the lines."""
+    plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
+    assert plan.kernel == "tile_unaligned" and f"fused={fused}" in str(plan), plan
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "kernel"),
+    [
+        ((83886, 2, 100), (2, 1, 0), 8, "tile_unaligned"),  # small tiles would share the sectors of output rows,
+        ((20000, 2, 100), (2, 1, 0), 8, "tile_small"),  # which are in L2 where it holds most of both sides,
+        ((83888, 2, 100), (2, 1, 0), 8, "tile_small"),  # and do not here
+        ((4, 1000, 87, 48, 4), (3, 1, 4, 2, 0), 2, "tile_unaligned"),  # spans would be of 4 columns
+        ((192, 10754, 65), (0, 2, 1), 1, "tile_unaligned"),
+        ((96, 8, 577, 17), (1, 3, 0, 2), 2, "staged"),  # tiles fitted to 17 columns take longer
+    ],
+)
+def test_which_kernel_takes_less_time(shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str) -> None:
+    assert _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts()).kernel == kernel
 
 
 @needs_cuda_build

@@ -77,6 +77,23 @@ struct TileChoice {
   double time = 0;  // over a copy's
 };
 
+// Whether L2 is too small for most of what is read and written.
+bool is_beyond_l2(const Problem& p, const DeviceFacts& facts) {
+  return element_count(p) * p.element_bytes * 3 / 2 > facts.l2_bytes;
+}
+
+// What it costs small tiles of 8 and 16 bytes, for each side, that they share sectors of rows which do not
+// follow one another. One H200, 8 bytes, 83886 x 2 x 100 -> 2,1,0 .74 (unaligned .93); 257 permutations of 8
+// and 16 bytes drawn at random that it leaves to others, geometric mean .862 (.905), of smaller problems,
+// 255, .879 (.873).
+double split_sectors_of_small(const Problem& p, const TileMatrix& m, bool in_adjoins, bool out_adjoins,
+                              const DeviceFacts& facts) {
+  constexpr double kShared = 1.1;
+  if (p.element_bytes < 8 || !is_beyond_l2(p, facts)) return 1;
+  return (!in_adjoins && input_row_addresses(p, m) % kSector != 0 ? kShared : 1) *
+         (!out_adjoins && output_row_addresses(p, m) % kSector != 0 ? kShared : 1);
+}
+
 // The small tile that takes least time. None where the problem is too large and no tile spans it, or where
 // too many dims lie beyond.
 TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
@@ -91,6 +108,7 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   const bool whole_lines =
       (in_row >= kLine || in_pitch == in_row) && (out_row >= kLine || out_pitch == out_row);
   const bool aligned = tile_is_aligned(p, m);
+  const double split = split_sectors_of_small(p, m, in_pitch == in_row, out_pitch == out_row, facts);
   const int64_t bytes = element_count(p) * p.element_bytes, matrices = element_count(p) / (m.rows * m.cols);
   if (matrices > kMostAlongY) return choice;
   for (int v = 0; v < static_cast<int>(std::size(kSmallVariants)); ++v) {
@@ -102,7 +120,7 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
     const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
     if (std::min(bands, strips) > kMostAlongY) continue;
     const bool at_once = bands * strips * matrices <= int64_t{facts.sm_count} * kThreadsOfSm / t.threads;
-    const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols));
+    const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols)) * split;
     if (choice.variant < 0 || time < choice.time) choice = {v, m, time};
   }
   return choice;
@@ -224,6 +242,25 @@ double one_store_more(const TileMatrix& m, const UnalignedVariant& v) {
   return 1 + kCost * part * part;
 }
 
+// What it costs to read runs of the input whose neighbours, which share lines with them, are read when these
+// have left L2. One H200, 1 byte: 1000 x 577 x 2 x 5 x 20 -> 4,3,2,0,1, runs of 20 bytes that are three dims
+// of an output row, .26, 279620 x 12 x 40 -> 2,1,0 likewise .38, 3072 x 65 x 7 x 48 -> 3,2,0,1 .49; 36
+// permutations drawn at random for which it means another matrix, 1 to 8 bytes, geometric mean .571 without
+// and .840.
+double far_neighbours(const Problem& p, const TileMatrix& m, const DeviceFacts& facts) {
+  constexpr double kLost = 40;  // bytes a run
+  constexpr int64_t kPartOfL2 = 3;
+  const int64_t run = m.cols * p.dims[m.col_dims[0]].in_stride;
+  if (run % kFetched == 0) return 1;
+  for (int d = 0; d < p.rank; ++d) {
+    if (m.has_col(d) || p.dims[d].in_stride != run) continue;
+    int64_t between = 1;  // runs
+    for (int i = 0; i < m.row_dim_count && m.row_dims[i] != d; ++i) between *= p.dims[m.row_dims[i]].extent;
+    return between * kFetched * kPartOfL2 > facts.l2_bytes ? 1 + kLost / static_cast<double>(run) : 1;
+  }
+  return 1;
+}
+
 struct UnalignedChoice {
   int variant = -1;
   TileMatrix matrix;
@@ -248,6 +285,7 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
       if (m.rows == 0) continue;
       const auto in_pitches = static_cast<int64_t>(input_row_pitches(p, m));
       const auto out_rows = static_cast<int64_t>(output_row_addresses(p, m));
+      const double far = far_neighbours(p, m, facts);
       for (int i = 0; i < static_cast<int>(std::size(kUnalignedVariants)); ++i) {
         const UnalignedVariant& v = kUnalignedVariants[i];
         if (v.element_bytes != p.element_bytes || v.step != step) continue;
@@ -262,9 +300,9 @@ UnalignedChoice choose_unaligned(const Problem& p, const DeviceFacts& facts) {
                        : v.time(rows_filled(m, v, bands) * std::pow(filled(m.cols, tile.cols), kColumns)) *
                              one_store_more(m, v);
         const int64_t tiles = bands * ceil_div(m.cols, tile.cols) * (element_count(p) / (m.rows * m.cols));
-        const double score = time * uneven(tiles, facts);
+        const double score = far * time * uneven(tiles, facts);
         if (best.variant < 0 || score < best_score) {
-          best = {i, m, tile, time, 3 * tiles < facts.sm_count};
+          best = {i, m, tile, far * time, 3 * tiles < facts.sm_count};
           best_score = score;
         }
       }
@@ -1015,11 +1053,13 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   constexpr double kSurely = 1.08;
   // The staged kernel's own measure of time is only between its tiles; what it means in copies. One H200, 110
   // problems an element width; 1 and 2 bytes: 411 and 380, most of them of one aligned side, fraction of a
-  // copy .718 and .840 (with the better of both kernels for each: .723 and .845).
+  // copy .718 and .840 (with the better of both kernels for each: .723 and .845). Up to kNotStaged it is not
+  // asked: 1 byte, 192 x 10754 x 65 -> 0,2,1 with 1.33, .88 (staged: .60).
   const bool is_narrow = p.element_bytes < 4;
-  const double surely = is_narrow ? 1.33 : kSurely, of_staged = is_narrow ? 0.75 : 0.95;
+  constexpr double kNotStaged[] = {1.4, 1.33, 1.18, kSurely, kSurely};
+  const double of_staged = is_narrow ? 0.75 : 0.95;
   const auto before_staged = [&](double time) {
-    if (time <= surely || input_step(p) == 0 || !choices.staged().why_not.empty()) return true;
+    if (time <= kNotStaged[width] || input_step(p) == 0 || !choices.staged().why_not.empty()) return true;
     return time <= choices.staged().time * of_staged;
   };
   switch (kernel) {
@@ -1051,13 +1091,13 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
         return false;
       }
       // The other kernels' times are of large problems. Up to this one of its own, they are no better on
-      // small ones; on those of more bytes up to kNearly. 20 x 30 x 40 x 50 x 12 -> 4,2,0,3,1, 8 bytes,
+      // small ones; on those of more bytes up to `nearly`. 20 x 30 x 40 x 50 x 12 -> 4,2,0,3,1, 8 bytes,
       // with 1.24, .71 (.89), a tenth of it .87 (.79).
-      constexpr double kNearly = 1.12;
+      const double nearly = e < 8 || !is_beyond_l2(p, choices.facts()) ? 1.12 : 1;
       constexpr double kSmall = 1.35;
       constexpr int64_t kSmallBytes = 24 << 20;
       if (!of_any_size && element_count(p) * e <= kSmallBytes) return time <= kSmall;
-      return time <= (of_any_size ? kSurely : kNearly) ||
+      return time <= (of_any_size ? kSurely : nearly) ||
              (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kNarrow:
@@ -1090,14 +1130,30 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // One H200, permutations of 60 to 320 KB: .53 to .71 of a copy where the staged kernel's smaller tiles
       // reach .71 to .76.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
-      return before_staged(choices.unaligned().time);
+      const UnalignedChoice& choice = choices.unaligned();
+      // Fitted tiles of large problems take more than they are thought to. One H200, 2 bytes, 96 x 8 x 577 x
+      // 17 -> 1,3,0,2 with 1.33, .75 (staged: .94); 106 permutations drawn at random .720 (.794), but 17 of 4
+      // MB .757 (.706).
+      constexpr double kFittedTakes = 1.05;
+      constexpr int64_t kLarge = 8 << 20;
+      const bool fitted = choice.variant >= 0 && kUnalignedVariants[choice.variant].fitted();
+      return before_staged(choice.time *
+                           (fitted && e == 2 && element_count(p) * e > kLarge ? kFittedTakes : 1));
     }
     case Kernel::kTileGather:
       return choices.gather() && !worth(Kernel::kPeriodic, p, choices) && !choices.narrow() &&
              !tile_is_full();
-    case Kernel::kTileSpan:
-      return span_pays(p, choices.span(), choices.facts()) && !worth(Kernel::kPeriodic, p, choices) &&
-             !choices.narrow_by_vectors() && !tile_is_full();
+    case Kernel::kTileSpan: {
+      constexpr int64_t kLeastSpanPiece = 32;  // bytes
+      constexpr double kSpanAnyway = 1.4;
+      if (!span_pays(p, choices.span(), choices.facts()) || worth(Kernel::kPeriodic, p, choices) ||
+          choices.narrow_by_vectors() || tile_is_full()) {
+        return false;
+      }
+      // Few columns, of which lanes read pieces here and there: 2 bytes, 4 x 1000 x 87 x 48 x 4 -> 3,1,4,2,0
+      // .43 (unaligned with a time of 1.19: .86).
+      return choices.span().tile.cols * e >= kLeastSpanPiece || choices.unaligned().time >= kSpanAnyway;
+    }
     default:
       return true;
   }
