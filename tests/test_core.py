@@ -659,10 +659,13 @@ def test_tiles_that_share_lines_follow_one_another(
         ((56173, 10, 56), (2, 1, 0), 1, "[2, 1]"),  # L2 holds the lines until it is
         ((280868, 5, 4, 7), (3, 2, 1, 0), 8, "[1, 3]"),
         ((197, 40, 127, 2, 40), (4, 3, 1, 0, 2), 2, "[2, 1]"),  # a column more would leave the rows of 2 columns
+        ((100, 2, 335544), (2, 1, 0), 2, "[2, 1]"),  # 200 bytes of the output: the other 200 are written with them
+        ((112, 2, 335544), (2, 1, 0), 2, "[1, 2]"),  # whole sectors
+        ((100, 2, 33554), (2, 1, 0), 2, "[1, 2]"),  # L2 holds the lines until then
     ],
 )
 def test_tiles_have_what_shares_lines(shape: tuple[int, ...], dims: tuple[int, ...], size: int, fused: str) -> None:
-    """Runs of the input that share lines are not far apart along an output row, where L2 would not hold the lines."""
+    """Runs that share lines are not far apart along a row of the other side, where L2 would not hold the lines."""
     plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
     assert plan.kernel == "tile_unaligned" and f"fused={fused}" in str(plan), plan
 

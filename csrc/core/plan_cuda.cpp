@@ -242,23 +242,39 @@ double one_store_more(const TileMatrix& m, const UnalignedVariant& v) {
   return 1 + kCost * part * part;
 }
 
-// What it costs to read runs of the input whose neighbours, which share lines with them, are read when these
-// have left L2. One H200, 1 byte: 1000 x 577 x 2 x 5 x 20 -> 4,3,2,0,1, runs of 20 bytes that are three dims
-// of an output row, .26, 279620 x 12 x 40 -> 2,1,0 likewise .38, 3072 x 65 x 7 x 48 -> 3,2,0,1 .49; 36
-// permutations drawn at random for which it means another matrix, 1 to 8 bytes, geometric mean .571 without
-// and .840.
-double far_neighbours(const Problem& p, const TileMatrix& m, const DeviceFacts& facts) {
-  constexpr double kLost = 40;  // bytes a run
+// Whether a dim continues runs of `run` bytes in one memory (`stride`) but follows `dims` of the other side,
+// so that L2 has lost what `each` bytes a run take before its neighbours share their lines.
+bool continues_far(const Problem& p, int64_t Dim::* stride, int64_t run, const int* dims, int count,
+                   int64_t each, const DeviceFacts& facts) {
   constexpr int64_t kPartOfL2 = 3;
-  const int64_t run = m.cols * p.dims[m.col_dims[0]].in_stride;
-  if (run % kFetched == 0) return 1;
-  for (int d = 0; d < p.rank; ++d) {
-    if (m.has_col(d) || p.dims[d].in_stride != run) continue;
-    int64_t between = 1;  // runs
-    for (int i = 0; i < m.row_dim_count && m.row_dims[i] != d; ++i) between *= p.dims[m.row_dims[i]].extent;
-    return between * kFetched * kPartOfL2 > facts.l2_bytes ? 1 + kLost / static_cast<double>(run) : 1;
+  int64_t between = 1;  // runs
+  for (int i = 0; i < count; ++i) {
+    if (p.dims[dims[i]].*stride == run) break;
+    between *= p.dims[dims[i]].extent;
   }
-  return 1;
+  if (between * each * kPartOfL2 <= facts.l2_bytes) return false;
+  return std::any_of(p.dims, p.dims + p.rank, [&](const Dim& d) { return d.*stride == run; });
+}
+
+// What it costs that runs share lines with neighbours that come when L2 has lost these. One H200, geometric
+// means of permutations drawn at random for which it means another matrix. Read: 36 of 1 to 8 bytes .571
+// (.840); 1000 x 577 x 2 x 5 x 20 -> 4,3,2,0,1 in 1 byte, runs of 20 bytes that are three dims of an output
+// row, .26. Written: 25 of 1 to 16 bytes .650 (.849); 127 x 4 x 132104 -> 2,1,0 in 2 bytes, runs of 254
+// bytes, .42 (.88). Whole sectors lose nothing.
+double far_neighbours(const Problem& p, const TileMatrix& m, const DeviceFacts& facts) {
+  constexpr double kLostRead = 40, kLostWritten = 200;  // bytes a run
+  constexpr int64_t kLongRun = 1024;                    // of which that is little
+  const int64_t in_run = m.cols * p.dims[m.col_dims[0]].in_stride, out_run = m.rows * p.element_bytes;
+  double cost = 1;
+  if (in_run % kFetched != 0 &&
+      continues_far(p, &Dim::in_stride, in_run, m.row_dims, m.row_dim_count, kFetched, facts)) {
+    cost += kLostRead / static_cast<double>(in_run);
+  }
+  if (out_run < kLongRun && out_run % kSector != 0 &&
+      continues_far(p, &Dim::out_stride, out_run, m.col_dims, m.col_dim_count, 2 * out_run, facts)) {
+    cost += kLostWritten / static_cast<double>(out_run);
+  }
+  return cost;
 }
 
 struct UnalignedChoice {
