@@ -55,7 +55,9 @@ def work(cases: int) -> None:
         ((1008, 8), (1, 0)),  # and columns
         ((500, 16), (1, 0)),
         ((9, 33, 31), (0, 2, 1)),
-        ((40, 33, 9, 13), (1, 0, 3, 2)),  # pieces, several a block
+        ((40, 33, 9, 13), (1, 0, 3, 2)),  # pieces, several a block,
+        ((2, 3, 5, 16, 57), (0, 2, 4, 1, 3)),  # of several runs of the input,
+        ((2, 5, 57, 3, 15), (0, 3, 1, 4, 2)),  # and of the output
         ((12, 16, 141), (1, 0, 2)),  # long runs
         ((3, 5, 11, 90), (1, 3, 0, 2)),  # spans of rows of two dims
         ((3, 208, 7, 9), (0, 3, 2, 1)),  # and of columns

@@ -431,7 +431,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "one column", (4096, 1), (1, 0)), "copy", "copy"),
     (Case("choice", "Fortran order", (20, 30, 40), (2, 1, 0), layout="reversed"), "copy", "copy"),
     (Case("choice", "heads", (8, 4096, 32, 128), (0, 2, 1, 3)), "tile tile tile tile rows", "rows"),
-    (Case("choice", "heads of odd length", (64, 197, 12, 65), (0, 2, 1, 3), (4, 8)), "staged", "rows"),
+    (Case("choice", "heads of odd length", (64, 197, 12, 65), (0, 2, 1, 3), (4, 8)), "staged", "rows pieces"),
     (Case("choice", "matrix", (8192, 8192), (1, 0)), "staged", "tile"),
     (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), "staged", "tile"),
     (Case("choice", "odd pitch", (8191, 8193), (1, 0)), "staged", "tile_unaligned"),
@@ -451,7 +451,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     ),
     (Case("choice", "3 wide", (20_000_000, 3), (1, 0), SMALL), "staged", "narrow"),
     (Case("choice", "7 wide", (8_000_000, 7), (1, 0)), "staged", "narrow narrow narrow narrow staged"),
-    (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged staged staged narrow"),
+    (Case("choice", "7 wide at odd sectors", (8_000_002, 7), (1, 0), SMALL), "staged", "staged staged pieces narrow"),
     (Case("choice", "3 high", (3, 20_000_000), (1, 0), SMALL), "staged", "narrow"),
     (Case("choice", "4 x 4", (1_000_000, 4, 4), (0, 2, 1), SMALL), "pieces", "periodic"),
     (
@@ -806,6 +806,27 @@ def test_spans(shape: tuple[int, int, int], size: int, tile: list[int] | None, w
     assert (plan.kernel, [plan.tile[2], plan.tile[1]]) == ("tile_span", tile), plan
     assert plan.grid == shape[0] * -(-shape[2] // tile[1])
     assert plan.block == 32 * warps
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "tile"),
+    [
+        ((256, 3, 56, 16, 56), (0, 2, 4, 1, 3), 4, [1, 1, 56, 3, 16]),  # 3 runs of the input,
+        ((256, 56, 56, 3, 16), (0, 3, 1, 4, 2), 4, [1, 3, 1, 16, 56]),  # of the output
+        ((256, 3, 56, 16, 56), (0, 2, 4, 1, 3), 2, None),  # full aligned tiles
+        ((64, 3, 32, 7, 32, 7), (0, 2, 4, 3, 5, 1), 8, [1, 1, 8, 7, 7, 3]),  # a fourth of a dim
+        ((401, 397, 409), (1, 0, 2), 2, [1, 12, 409]),  # not a whole fraction of it
+        ((401, 397, 409), (1, 0, 2), 1, None),
+        ((64, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, None),  # too short runs
+        ((8, 3, 56, 16, 56), (0, 2, 4, 1, 3), 4, None),  # few pieces
+        ((512, 4, 32, 2, 32, 2), (0, 2, 4, 1, 3, 5), 1, None),  # of one run too, if they are long
+        ((5000, 4, 32, 2, 32, 2), (0, 2, 4, 1, 3, 5), 1, [1, 32, 32, 4, 2]),
+    ],
+)
+def test_pieces(shape: tuple[int, ...], dims: tuple[int, ...], size: int, tile: list[int] | None) -> None:
+    plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
+    assert (plan.tile if plan.kernel == "pieces" else None) == tile, plan
 
 
 @needs_cuda_build

@@ -634,6 +634,33 @@ def test_gathers(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed:
         assert_bytes(gather(_C.run_forced(x, list(dims), "tile_gather")), gather(x, list(dims)), what)
 
 
+# In each width pieces of the one kind or the other, whole and of parts of a dim.
+PIECES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((6, 3, 9, 16, 57), (0, 2, 4, 1, 3)),  # several runs of the input,
+    ((6, 9, 57, 3, 15), (0, 3, 1, 4, 2)),  # or of the output
+    ((3, 4, 23, 5, 21, 7), (0, 2, 4, 3, 5, 1)),
+    ((3, 23, 21, 5, 7, 4), (0, 5, 1, 3, 2, 4)),
+    ((9, 5003), (1, 0)),  # the last part moves again what the one before it did
+    ((5003, 9), (1, 0)),
+    ((3, 401, 97, 11), (0, 2, 1, 3)),  # very short runs
+    ((2, 3, 5, 7, 9, 11, 13), (5, 0, 6, 3, 1, 2, 4)),  # runs along several dims
+    ((70, 5, 33, 7, 6), (1, 0, 4, 2, 3)),  # one run, and several pieces a block
+]
+
+
+@pytest.mark.parametrize("case", PIECES, ids=lambda c: "x".join(map(str, c[0])))
+def test_pieces(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: int) -> None:
+    """Pieces of runs at any address and pitch."""
+    shape, dims = case
+    # A matrix with gaps has no dims that are one run.
+    layouts = ("contiguous", "offset") + (("sliced", "padded") if len(shape) > 2 else ())
+    for layout, size in itertools.product(layouts, (1, 2, 4, 8)):
+        x = make_strided(shape, layout, ITEMSIZE_DTYPE[size], cuda, seed)
+        poison_allocator(x.numel() * size, cuda)
+        what = f"{layout} {shape} {size}B"
+        assert_bytes(gather(_C.run_forced(x, list(dims), "pieces")), gather(x, list(dims)), what)
+
+
 # In vectors of 16 bytes, of which runs and planes of them are parts of blocks.
 VECTOR_RUNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((3, 50, 12, 4), (0, 2, 1, 3)),  # planes that lie together in the input,
@@ -738,6 +765,7 @@ KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [
     ("narrow", (0, 3), 2, (1, 0), 2),
     ("periodic", (0, 3, 5), 0, (0, 2, 1), 4),
     ("pieces", (0, 29, 37), 0, (0, 2, 1), 8),
+    ("pieces", (0, 3, 5, 16, 57), 0, (0, 2, 4, 1, 3), 4),  # of several runs
     ("staged", (33, 0), 0, (1, 0), 4),
     ("tile_unaligned", (0, 4097), 0, (1, 0), 2),
     ("tile_span", (0, 65, 300), 0, (0, 2, 1), 4),

@@ -22,8 +22,9 @@ inline constexpr int64_t kMostAlongY = 65535;
 inline constexpr int kMaxFusedDims = 7;
 inline constexpr int kFewFusedDims = 3;
 
-// Dims of a small permutation that the periodic kernel takes, and that of pieces.
+// Dims of a small permutation that the periodic kernel takes, and that of pieces; and dims beyond pieces.
 inline constexpr int kMaxPieceDims = 6;
+inline constexpr int kMaxPieceOuterDims = 8;
 
 enum class Backend : uint8_t { kCpu, kCuda };
 enum class Stores : uint8_t { kOrdinary, kStreaming };
@@ -37,7 +38,7 @@ enum class Kernel : uint8_t {
   kTileSmall,      // small ones: small problems, narrow matrices
   kNarrow,         // few long rows, or columns, that lie side by side in one memory, element by element
   kPeriodic,       // many small permutations, one behind the other on both sides
-  kPieces,         // larger ones, dense on both sides, wherever each lies; on the CPU the smaller ones too
+  kPieces,         // larger ones of long runs, wherever each lies; on the CPU the smaller ones too
   kTileUnaligned,  // at any pitch and address, where rows or columns are several dims too
   kTileSpan,       // of whole output rows, which are short and follow one another
   kTileGather,     // of whole input rows, likewise; output rows begin at vectors

@@ -430,24 +430,35 @@ struct WordOrder {
   double wavefronts = 0;
 };
 
-// Of pieces of the `dims` innermost dims, `words` words, one behind the other: a mean of warps here and
-// there.
-double gather_wavefronts(const Problem& p, int dims, int64_t piece, int64_t words, int step) {
+// What words are gathered from: runs of `run` elements, of which words are made, one behind the other;
+// `piece` elements of the dims, the fastest first, `strides` bytes apart; then the same again `piece_bytes`
+// further.
+struct Gather {
+  int dims;
+  const int32_t* extents;
+  const int64_t* strides;
+  int64_t piece_bytes, piece, run;
+};
+
+// A mean of warps here and there.
+double gather_wavefronts(const Gather& g, int64_t e, int64_t words, int step) {
   constexpr int kWarps = 3;
-  const int64_t e = p.element_bytes;
   const int word = word_bytes(e), lanes = 128 / word;  // that one wavefront can serve
-  const int64_t per_word = word / e;
+  const int64_t per_word = word / e, run_words = ceil_div(g.run, per_word);
+  const bool runs = g.run != g.piece;
   int wavefronts = 0;
   for (int warp = 0; warp < kWarps; ++warp) {
     for (int64_t element = 0; element < per_word; ++element) {
       int32_t met[32];
       for (int lane = 0; lane < lanes; ++lane) {
-        const int64_t index = (words * warp / kWarps + lane) * step % words * per_word + element;
-        int64_t at = index / piece * piece * e;
-        auto rest = static_cast<uint32_t>(index % piece);
-        for (int d = last(p); d > last(p) - dims; --d) {
-          const auto extent = static_cast<uint32_t>(p.dims[d].extent);
-          at += rest % extent * p.dims[d].in_stride;
+        const int64_t w = (words * warp / kWarps + lane) * step % words;
+        int64_t index = w * per_word + element;
+        if (runs) index = w / run_words * g.run + std::min(w % run_words * per_word + element, g.run - 1);
+        int64_t at = index / g.piece * g.piece_bytes;
+        auto rest = static_cast<uint32_t>(index % g.piece);
+        for (int i = 0; i < g.dims; ++i) {
+          const auto extent = static_cast<uint32_t>(g.extents[i]);
+          at += rest % extent * g.strides[i];
           rest /= extent;
         }
         met[lane] = static_cast<int32_t>(at / word);
@@ -460,14 +471,14 @@ double gather_wavefronts(const Problem& p, int dims, int64_t piece, int64_t word
 
 // Odd steps: what is gathered meets in no banks when it is stored. Every word is someone's, so the step and
 // the number of words have no common divisor.
-WordOrder choose_word_order(const Problem& p, int dims, int64_t piece, int64_t words) {
+WordOrder choose_word_order(const Gather& gather, int64_t e, int64_t words) {
   constexpr int kMostStep = 65;
   constexpr double kClearly = 0.95;
-  const double few = 2.3 * word_bytes(p.element_bytes) / p.element_bytes;  // seldom less
+  const double few = 2.3 * word_bytes(e) / e;  // seldom less
   WordOrder best;
   for (int step = 1; step <= kMostStep; step += 2) {
     if (std::gcd<int64_t>(step, words) != 1) continue;
-    const double wavefronts = gather_wavefronts(p, dims, piece, words, step);
+    const double wavefronts = gather_wavefronts(gather, e, words, step);
     if (step == 1 || wavefronts < kClearly * best.wavefronts) best = {step, wavefronts};
     if (best.wavefronts <= few) break;
   }
@@ -523,14 +534,31 @@ class Choices {
   const WordOrder& period_order() {
     if (!period_order_) {
       const Period period = find_period(problem_);
-      period_order_ = choose_word_order(problem_, problem_.rank - 1, period.piece, period.words);
+      int32_t tile[kMaxDims];
+      int64_t strides[kMaxPieceDims];
+      const int dims = problem_.rank - 1;
+      for (int i = 0; i < dims; ++i) {
+        tile[i] = static_cast<int32_t>(problem_.dims[last(problem_) - i].extent);
+        strides[i] = problem_.dims[last(problem_) - i].in_stride;
+      }
+      const Gather gather{dims,         tile,        strides, period.piece * problem_.element_bytes,
+                          period.piece, period.piece};
+      period_order_ = choose_word_order(gather, problem_.element_bytes, period.words);
     }
     return *period_order_;
   }
+  const Pieces& pieces() {
+    if (!pieces_) pieces_ = find_pieces(problem_);
+    return *pieces_;
+  }
   const WordOrder& pieces_order() {
     if (!pieces_order_) {
-      const Pieces pieces = find_pieces(problem_);
-      pieces_order_ = choose_word_order(problem_, pieces.dims, pieces.piece, pieces.words);
+      const Pieces& n = pieces();
+      int32_t tile[kMaxPieceDims];
+      for (int i = 0; i < n.dims; ++i) tile[i] = n.tile[n.dim[i]];
+      const int64_t run = n.out.run_bytes / problem_.element_bytes;
+      const Gather gather{n.dims, tile, n.in.shared_stride, n.piece * problem_.element_bytes, n.piece, run};
+      pieces_order_ = choose_word_order(gather, problem_.element_bytes, n.words);
     }
     return *pieces_order_;
   }
@@ -546,6 +574,7 @@ class Choices {
   std::optional<bool> gather_, narrow_;
   bool by_vectors_ = false;  // found with narrow_
   std::optional<WordOrder> period_order_, pieces_order_;
+  std::optional<Pieces> pieces_;
 };
 
 // Each rule below returns why its kernel cannot run the problem, or fills the plan and returns nothing.
@@ -838,14 +867,15 @@ WhyNot fill_periodic(Plan& plan, Choices& choices) {
 
 WhyNot fill_pieces(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   const Problem& p = plan.problem;
-  const Pieces pieces = find_pieces(p);
+  const Pieces& pieces = choices.pieces();
   if (pieces.piece == 0) {
-    return "it needs elements of 1 to 8 bytes, and inner dims that are dense on both sides, of " +
+    return "it needs elements of 1 to 8 bytes, and inner dims of either side, a contiguous one of the output "
+           "among them, of " +
            std::to_string(kPiecesLeastBytes) + " to " + std::to_string(kPiecesMostBytes) + " bytes";
   }
   if (pieces.count >= kFastDivLimit) return "it needs less than 2^31 pieces";
   const int64_t piece_bytes = pieces.piece * p.element_bytes;
-  for (int d = p.rank - pieces.dims; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
+  std::copy(pieces.tile, pieces.tile + p.rank, plan.tile);
   // Small problems need blocks for all SMs rather than few that find their places.
   constexpr int64_t kBlocksOfSm = 4;
   const int64_t wanted =
@@ -857,7 +887,10 @@ WhyNot fill_pieces(Plan& plan, const DeviceFacts& facts, Choices& choices) {
   plan.grid = ceil_div(pieces.count, plan.group);
   plan.variant = pieces.variant;
   plan.word_step = choices.pieces_order().step;
-  return needs_few_outer_dims(p, pieces.dims);
+  const auto whole = [&](int d) { return pieces.tile[d] == p.dims[d].extent; };
+  int inside = 0;
+  for (int d = 0; d < p.rank; ++d) inside += whole(d);
+  return needs_few_outer_dims(p, inside, kMaxPieceOuterDims);
 }
 
 WhyNot fill_tile(Plan& plan, const DeviceFacts& facts, Choices& choices) {
@@ -1078,6 +1111,21 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     if (time <= kNotStaged[width] || input_step(p) == 0 || !choices.staged().why_not.empty()) return true;
     return time <= choices.staged().time * of_staged;
   };
+  // Fewer long pieces leave SMs idle: 512 x 4 x 32 x 2 x 32 x 2 -> 0,2,4,1,3,5 in 2 bytes .66 (staged: .98).
+  constexpr int64_t kPiecesOfSm = 4;
+  const auto dense_pieces_pay = [&] {
+    const Pieces& pieces = choices.pieces();
+    const int64_t bytes = pieces.piece * e;
+    if (!pieces.is_dense() || bytes < kPiecesPayFrom || bytes > kPiecesPayTo[width]) return false;
+    if (bytes > kPiecesCutBytes && pieces.count < kPiecesOfSm * choices.facts().sm_count) return false;
+    if (choices.pieces_order().wavefronts > kMostWavefronts[width] || tile_is_full()) return false;
+    if (!choices.narrow()) return true;
+    // Few long rows: 8000 x 5 x 1000 -> 0,2,1, 2 and 4 bytes .99 (pieces .95 and .94).
+    constexpr int64_t kLongRowBytes = 2000;
+    const NarrowMatrix n = narrow_matrix(p);
+    const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
+    return e > 1 && (!few || n.cols * e < kLongRowBytes);
+  };
   switch (kernel) {
     case Kernel::kRows: {
       if (!output_is_dense(p)) return false;
@@ -1103,7 +1151,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // 0,1,2,4,3 with 1.12 .95 (.77); 2 bytes, 91 x 286 x 24 x 64 -> 1,0,3,2 with 1.26 .83 (.88), but 10 x
       // 960 x 128 x 24 with 1.10 .96 (.90); 4 bytes, 41 x 82 x 3 x 100 x 32 -> 1,0,2,4,3 with 1.09 .84 (.93).
       const double sure = is_narrow ? 1.15 : kSurely;
-      if (time > sure && (worth(Kernel::kPeriodic, p, choices) || worth(Kernel::kPieces, p, choices))) {
+      if (time > sure && (worth(Kernel::kPeriodic, p, choices) || dense_pieces_pay())) {
         return false;
       }
       // The other kernels' times are of large problems. Up to this one of its own, they are no better on
@@ -1125,16 +1173,21 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return e > 1 || !choices.narrow();
     }
     case Kernel::kPieces: {
-      const Pieces pieces = find_pieces(p);
+      const Pieces& pieces = choices.pieces();
+      if (pieces.is_dense()) return dense_pieces_pay();
       const int64_t bytes = pieces.piece * e;
-      if (bytes < kPiecesPayFrom || bytes > kPiecesPayTo[width]) return false;
-      if (choices.pieces_order().wavefronts > kMostWavefronts[width] || tile_is_full()) return false;
-      if (!choices.narrow()) return true;
-      // Few long rows: 8000 x 5 x 1000 -> 0,2,1, 2 and 4 bytes .99 (pieces .95 and .94).
-      constexpr int64_t kLongRowBytes = 2000;
-      const NarrowMatrix n = narrow_matrix(p);
-      const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
-      return e > 1 && (!few || n.cols * e < kLongRowBytes);
+      if (pieces.piece == 0 || bytes < kPiecesPayFrom) return false;
+      // Few leave SMs idle, and long ones of narrow elements are few blocks with many registers.
+      const int64_t few = (is_narrow ? 3 : 1) * kPiecesOfSm * choices.facts().sm_count;
+      if (pieces.count < few || (is_narrow && bytes > kPiecesCutBytes)) return false;
+      if (pieces.in.runs > 1 && pieces.in.run_bytes < kPiecesInRun) return false;
+      if (pieces.out.runs > 1 && pieces.out.run_bytes < kPiecesOutRun) return false;
+      if (choices.pieces_order().wavefronts > kMostWavefronts[width]) return false;
+      // Parts of dims that leave in several runs: 2 bytes, 64 x 225 x 225 x 3 -> 0,3,1,2 .92 (staged: .96).
+      if (is_narrow && pieces.cut >= 0 && (e == 1 || pieces.out.runs > 1)) return false;
+      if (e == 1 && worth(Kernel::kRows, p, choices)) return false;
+      return !choices.narrow() && !worth(Kernel::kTile, p, choices) &&
+             !worth(Kernel::kTileUnaligned, p, choices);
     }
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
@@ -1249,28 +1302,115 @@ Period find_period(const Problem& p) {
   return period;
 }
 
-Pieces find_pieces(const Problem& p) {
-  Pieces found;
-  const int64_t e = p.element_bytes;
-  // The longest: a part of it that is dense too has less to do for each place that it finds.
-  int64_t piece = 1, span = e;
-  for (int dims = 1; dims <= std::min(p.rank, kMaxPieceDims); ++dims) {
-    const Dim& d = p.dims[p.rank - dims];
-    if (d.out_stride != piece * e || piece * d.extent * e > kPiecesMostBytes) break;
-    piece *= d.extent;
-    span += (d.extent - 1) * d.in_stride;
-    if (dims > 1 && span == piece * e) found.piece = piece, found.dims = dims;
+namespace {
+
+// Puts a piece's runs of one side into shared memory, so far apart that whole words and vectors of them keep
+// apart. Returns the bytes that they take.
+int64_t place_runs(const Problem& p, const Pieces& n, int64_t Dim::* stride, int64_t apart, int64_t alike,
+                   PieceSide& side) {
+  // Sectors are read from L2 twice if not all of one lies alike in shared memory; lines matter less.
+  constexpr int64_t kLongRun = 400;
+  const auto stride_of = [&](int i) { return p.dims[n.dim[i]].*stride; };
+  int order[kMaxPieceDims];  // from the least stride
+  for (int i = 0; i < n.dims; ++i) {
+    int at = i;
+    for (; at > 0 && stride_of(order[at - 1]) > stride_of(i); --at) order[at] = order[at - 1];
+    order[at] = i;
   }
-  const int64_t piece_bytes = found.piece * e;
-  if (e > kPiecesWidest || piece_bytes < kPiecesLeastBytes) return Pieces();
-  found.count = element_count(p) / found.piece;
-  found.words = ceil_div(piece_bytes, int64_t{word_bytes(e)});
+  int64_t size = p.element_bytes;
+  bool in_run = true;
+  for (const int* i = order; i < order + n.dims; ++i) {
+    in_run = in_run && stride_of(*i) == size;
+    int64_t shared = size;
+    if (in_run) {
+      side.run_bytes = size * n.tile[n.dim[*i]];
+    } else {
+      const int64_t modulus = side.run_bytes >= kLongRun ? kLine : alike;
+      shared += apart;
+      shared += (stride_of(*i) - shared) & (modulus - 1);
+      side.run_dim[side.run_dims++] = *i;
+      side.runs *= n.tile[n.dim[*i]];
+    }
+    side.shared_stride[*i] = shared;
+    size += (n.tile[n.dim[*i]] - 1) * shared;
+  }
+  return size;
+}
+
+}  // namespace
+
+Pieces pieces_of(const Problem& p, const int32_t* tile) {
+  const int64_t e = p.element_bytes;
+  Pieces n;
+  std::copy(tile, tile + p.rank, n.tile);
+  n.count = 1;
+  int64_t piece = 1;
+  for (int d = last(p); d >= 0; --d) {
+    n.count *= ceil_div(p.dims[d].extent, int64_t{tile[d]});
+    if (tile[d] == 1) continue;
+    if (n.dims == kMaxPieceDims) return n;
+    if (tile[d] < p.dims[d].extent) n.cut = d;
+    n.dim[n.dims++] = d;
+    piece *= tile[d];
+  }
+  const int64_t bytes = piece * e;
+  if (e > kPiecesWidest || n.dims < 2 || p.dims[n.dim[0]].out_stride != e) return n;
+  if (bytes < kPiecesLeastBytes || bytes > kPiecesMostBytes) return n;
+  n.in.run_bytes = n.out.run_bytes = e;
+  const int64_t in_bytes = place_runs(p, n, &Dim::in_stride, 2 * kVector, kSector, n.in);
+  const int64_t out_bytes = place_runs(p, n, &Dim::out_stride, e < 4 ? 8 : 0, kVector, n.out);
+  const int64_t slot_bytes = round_up(std::max(in_bytes, out_bytes + kVector), kVector) + kAsyncAlignment;
+  if (2 * slot_bytes + kPieceEntryBytes > kPiecesMostShared) return n;
+  n.slot_bytes = static_cast<int>(slot_bytes);
+  n.words = n.out.runs * ceil_div(n.out.run_bytes, int64_t{word_bytes(e)});
   constexpr int kMostVariant = static_cast<int>(std::size(kPiecesSlots)) - 1;
-  while (found.variant < kMostVariant && found.words > int64_t{kPiecesSlots[found.variant]} * kPiecesThreads)
-    ++found.variant;
-  found.threads = static_cast<int>(round_up(ceil_div(found.words, int64_t{kPiecesSlots[found.variant]}), 32));
-  found.slot_bytes = static_cast<int>(round_up(piece_bytes, kVector) + kAsyncAlignment);
-  return found;
+  while (n.variant < kMostVariant && n.words > int64_t{kPiecesSlots[n.variant]} * kPiecesThreads) ++n.variant;
+  n.threads = static_cast<int>(round_up(ceil_div(n.words, int64_t{kPiecesSlots[n.variant]}), 32));
+  if (n.threads <= kPiecesMostThreads) n.piece = piece;
+  return n;
+}
+
+Pieces find_pieces(const Problem& p) {
+  const int64_t e = p.element_bytes;
+  Pieces best;
+  double best_score = 0;
+  const auto consider = [&](const int32_t* tile) {
+    constexpr double kLongEnough = 4, kWaste = 1.06;
+    constexpr int64_t kBest = 8192;  // bytes
+    const Pieces n = pieces_of(p, tile);
+    // Parts of one run are a copy's, or those of a longer dense piece.
+    if (n.piece == 0 || (n.in.runs == 1 && n.out.runs == 1 && n.cut >= 0)) return;
+    if (static_cast<double>(n.count * n.piece) > kWaste * static_cast<double>(element_count(p))) return;
+    // The longest dense ones: a part of them has less to do for each place that it finds. Else those of the
+    // longest runs.
+    const auto length = [](const PieceSide& side, int64_t least) {
+      return side.runs == 1 ? kLongEnough : static_cast<double>(side.run_bytes) / static_cast<double>(least);
+    };
+    const int64_t bytes = n.piece * e;
+    double score = std::min({length(n.in, kPiecesInRun), length(n.out, kPiecesOutRun), kLongEnough}) -
+                   1e-3 * static_cast<double>(std::abs(bytes - kBest)) / kPiecesMostBytes;
+    if (n.is_dense()) score = bytes >= kPiecesPayFrom ? static_cast<double>(bytes) : 0;
+    if (best.piece == 0 || score > best_score) best = n, best_score = score;
+  };
+  // The innermost dims of the output, and those of the input: as many as a piece can have, and then a part.
+  for (int64_t Dim::* const stride : {&Dim::out_stride, &Dim::in_stride}) {
+    int32_t tile[kMaxDims];
+    std::fill(tile, tile + p.rank, 1);
+    int64_t piece = 1;
+    for (bool whole = true; whole;) {
+      int next = last(p);
+      while (next >= 0 && (tile[next] > 1 || p.dims[next].*stride != piece * e)) --next;
+      if (next < 0) break;
+      const int64_t extent = p.dims[next].extent;
+      whole = piece * extent * e <= kPiecesMostBytes;
+      const int64_t room = whole ? extent : kPiecesCutBytes / (piece * e);
+      if (room < 2) break;
+      tile[next] = static_cast<int32_t>(ceil_div(extent, ceil_div(extent, room)));
+      piece *= tile[next];
+      consider(tile);
+    }
+  }
+  return best;
 }
 
 NarrowMatrix narrow_matrix(const Problem& p) {

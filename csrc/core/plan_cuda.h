@@ -52,16 +52,34 @@ struct Period {
 };
 Period find_period(const Problem& problem);
 
-// The innermost dims of the output as pieces that are dense on both sides, wherever each lies.
+// A piece on one side: runs of consecutive bytes.
+struct PieceSide {
+  int64_t run_bytes = 0;
+  int64_t runs = 1;
+  int run_dims = 0;                      // along which one run follows another
+  int run_dim[kMaxPieceDims];            // entries of Pieces::dim, of the least stride first
+  int64_t shared_stride[kMaxPieceDims];  // bytes in shared memory between neighbours along each Pieces::dim
+};
+
+// Equal parts of a problem, of so many elements along each dim, for whatever lies in long runs on both sides.
 struct Pieces {
-  int64_t piece = 0;  // elements; 0 where the problem has none
+  int64_t piece = 0;  // elements; 0 where the kernel cannot take it
   int64_t count = 0;
-  int dims = 0;        // of a piece
-  int64_t words = 0;   // of a piece, the last one perhaps in part
+  int32_t tile[kMaxDims];
+  int dims = 0;            // of which it has several elements
+  int dim[kMaxPieceDims];  // the innermost of the output first
+  PieceSide in, out;
+  int64_t words = 0;   // of the output's runs, the last one of each perhaps in part
   int variant = 0;     // row of kPiecesSlots, the words of a thread
   int threads = 0;     // of a block
   int slot_bytes = 0;  // of shared memory, for a piece
+
+  int cut = -1;  // the dim of which it has several elements, but not all, if there is one
+
+  bool is_dense() const { return in.runs == 1 && out.runs == 1 && cut < 0; }
 };
+Pieces pieces_of(const Problem& problem, const int32_t* tile);
+// Those that the planner chooses.
 Pieces find_pieces(const Problem& problem);
 
 // A plan depends on addresses only through their alignment to so many bytes.

@@ -435,24 +435,25 @@ inline constexpr int kPeriodicChunkBytesNarrow = 8192;  // of 1 byte
 inline constexpr int kPeriodicChunkPiece = 8;
 
 // The kernel of pieces: words of a piece that a thread has (the fewest with which no more threads than these
-// are needed), threads at most, elements and pieces that it takes, and the pieces of a block: so many, or so
-// many bytes, while shared memory holds them. One H200, geometric mean of nine problems with pieces of .6 to
-// 8 KB with 1, 2, 3, 4, 5, 6, 8 pieces a block: 1 byte .52 .72 .79 .83 .81 .80 .79, 2 bytes .75 .90 .89 .91
-// .87 .88 .86, 4 bytes .89 .93 .90 .92 .88 .89 .89.
+// are needed), threads at most, elements and pieces that it takes, those of parts of a dim, and the pieces of
+// a block: so many, or so many bytes, while shared memory holds them. One H200, geometric mean of nine
+// problems with pieces of .6 to 8 KB with 1, 2, 3, 4, 5, 6, 8 pieces a block: 1 byte .52 .72 .79 .83 .81 .80
+// .79, 2 bytes .75 .90 .89 .91 .87 .88 .86, 4 bytes .89 .93 .90 .92 .88 .89 .89.
 inline constexpr int kPiecesSlots[] = {2, 3, 4, 6, 8};
 inline constexpr int kPiecesThreads = 192;
 inline constexpr int kPiecesMostThreads = 640;
 inline constexpr int64_t kPiecesWidest = 8;  // bytes of an element
 inline constexpr int kPiecesLeastBytes = 64;
 inline constexpr int kPiecesMostBytes = 20480;
+inline constexpr int kPiecesCutBytes = 10240;
 constexpr int pieces_least(int64_t element_bytes) { return element_bytes == 1 ? 4 : 2; }
 inline constexpr int kPiecesBlockBytes = 4096;
 inline constexpr int kPiecesMostShared = 96 * 1024;
-inline constexpr int kPieceEntryBytes = 16;  // of shared memory, to say where a piece lies
+inline constexpr int kPieceEntryBytes = 24;  // of shared memory, to say where a piece lies
 
 // Bytes of pieces that the periodic kernel pays for, by element width (1, 2, 4, 8 and 16 bytes), and from and
-// to which that of pieces does; wavefronts of shared memory in the gather of 128 bytes up to which both do.
-// Best on 171, 159, 153 and 146 problems of 1 to 8 bytes whose pieces are dense: one H200, geometric mean
+// to which that of dense pieces does; wavefronts of shared memory in the gather of 128 bytes up to which both
+// do. Best on 171, 159, 153 and 146 problems of 1 to 8 bytes whose pieces are dense: one H200, geometric mean
 // .736 .842 .900 .940 without the kernel of pieces and word steps, .821 .920 .952 .956 with them (with the
 // best kernel for each: .824 .926 .955 .958). 16 bytes, pieces of 16 to 32 KB (rows or staged): 1024 x 49 x
 // 12 x 32 -> 0,2,1,3 in 1 byte .97 (.78), 512 x 64 x 8 x 32 in 2 1.01 (.90), 3000 x 33 x 33 -> 0,2,1 in 16
@@ -461,6 +462,12 @@ inline constexpr int kPeriodicPays[] = {3000, 9216, 4000, 7000, 32768};
 inline constexpr int kPiecesPayFrom = 500;
 inline constexpr int kPiecesPayTo[] = {8704, 17408, kPiecesMostBytes, kPiecesMostBytes, 0};
 inline constexpr int kMostWavefronts[] = {11, 8, 6, 6, 6};
+
+// Bytes of runs from which pieces pay that have several of the input, or of the output. One H100, 250
+// permutations drawn at random that have such pieces, geometric mean in 1, 2, 4 and 8 bytes: .92 .94 .95 .96
+// (staged or rows: .88 .91 .91 .94); shorter ones, 139 to 165 problems an element width: as often slower.
+inline constexpr int kPiecesInRun = 300;
+inline constexpr int kPiecesOutRun = 1200;
 
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;

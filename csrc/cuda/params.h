@@ -227,20 +227,20 @@ struct NarrowParams {
   OuterDims outer;
 };
 
-// Dims of a piece, fastest in the output first.
+// Dims of a piece, fastest in the output first. Strides are of the piece as shared memory has it.
 struct PieceDims {
   int32_t count = 0;
   struct {
     FastDiv extent;
-    uint32_t in_stride;
+    uint32_t stride;
   } dims[kMaxPieceDims];
 
-  // Bytes from a piece's begin in the input to its element `index`.
+  // Bytes from a piece's begin to its element `index`.
   TX_HOST_DEVICE uint32_t place(uint32_t index) const {
     uint32_t at = 0;
     for (int d = 0; d < count; ++d) {
       const QuotRem c = dims[d].extent.divmod(index);
-      at += c.rem * dims[d].in_stride;
+      at += c.rem * dims[d].stride;
       index = c.quot;
     }
     return at;
@@ -260,21 +260,54 @@ struct PeriodicParams {
   bool keep;
 };
 
-// `count` pieces, `at_once` a block, and how one lies in the input.
+// Dims along which one run of a piece follows another: in the tensor, and in shared memory.
+struct PieceRunDims {
+  int32_t count = 0;
+  struct {
+    FastDiv extent;
+    uint32_t shared_stride;
+    int64_t stride;
+  } dims[kMaxPieceDims];
+
+  // Moves both to the run `index`.
+  template <class Tensor>
+  TX_HOST_DEVICE void advance(uint32_t index, Tensor& at, uint32_t& shared) const {
+    for (int d = 0; index > 0; ++d) {
+      const QuotRem c = dims[d].extent.divmod(index);
+      at += c.rem * dims[d].stride;
+      shared += c.rem * dims[d].shared_stride;
+      index = c.quot;
+    }
+  }
+};
+
+// `count` pieces, `at_once` a block, and how one lies on both sides. What loads wait for comes first: see
+// SmallParams.
 struct PiecesParams {
   const uint8_t* in;
   uint8_t* out;
   uint32_t count, at_once;
-  uint32_t piece_bytes, slot_bytes;
-  FastDiv words;       // of a piece
+  uint32_t slot_bytes;
+  uint32_t in_run_bytes;
+  uint32_t log_lanes;  // of a warp, that load a run
+  bool keep;
+  OuterDimsOf<kMaxPieceOuterDims> outer;  // the one that pieces cut, if there is one, comes first
+  uint32_t out_run_bytes, run_elements;
+  FastDiv words;       // of the output's runs
   uint32_t word_step;  // of them between lanes
   // The innermost dim in the output, and the others.
   FastDiv row;
   uint32_t row_stride;
   uint32_t rows;
   PieceDims row_dims;
-  OuterDims outer;
-  bool keep;
+  // Of pieces that are not dense.
+  int64_t in_back, out_back;  // bytes that the last along the cut dim begins earlier
+  FastDiv in_runs;
+  PieceRunDims in_run_dims;
+  uint32_t out_runs, runs_at_once;
+  FastDiv run_words;
+  FastDiv run_threads;  // that store a run
+  PieceRunDims out_run_dims;
 };
 
 // `rows` runs of `vectors` 16-byte vectors each.

@@ -251,12 +251,12 @@ struct SpanKernels {
   }
 };
 
-template <int E>
+template <int E, PieceForm kForm>
 struct PiecesKernels {
   static constexpr size_t kCount = std::size(kPiecesSlots);
   template <size_t kRow>
   static constexpr auto kernel() {
-    return pieces_kernel<E, kPiecesSlots[kRow]>;
+    return pieces_kernel<E, kPiecesSlots[kRow], kForm>;
   }
 };
 
@@ -322,14 +322,8 @@ cudaError_t run_narrow(const Launch& l, const NarrowMatrix& m, const NarrowParam
   return run_variant<NarrowKernels<E, kMerge>>(l, n);
 }
 
-// Dims of a piece, from `first` back to the dim before `end`.
-PieceDims piece_dims(const Problem& p, int first, int end) {
-  PieceDims dims;
-  for (int d = first; d > end; --d) {
-    dims.dims[dims.count].extent = FastDiv(p.dims[d].extent);
-    dims.dims[dims.count++].in_stride = static_cast<uint32_t>(p.dims[d].in_stride);
-  }
-  return dims;
+void add_dim(PieceDims& dims, int64_t extent, int64_t stride) {
+  dims.dims[dims.count++] = {FastDiv(extent), static_cast<uint32_t>(stride)};
 }
 
 PeriodicParams periodic_params(const Plan& plan, const Period& period, const uint8_t* in, uint8_t* out) {
@@ -343,7 +337,7 @@ PeriodicParams periodic_params(const Plan& plan, const Period& period, const uin
   n.period = FastDiv(period.words);
   n.word_step = static_cast<uint32_t>(plan.word_step);
   n.piece = FastDiv(period.piece);
-  n.dims = piece_dims(p, last(p), 0);
+  for (int d = last(p); d > 0; --d) add_dim(n.dims, p.dims[d].extent, p.dims[d].in_stride);
   return n;
 }
 
@@ -363,27 +357,77 @@ cudaError_t run_periodic(const Launch& l, const uint8_t* in, uint8_t* out) {
   }
 }
 
-PiecesParams pieces_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
+PieceRunDims piece_run_dims(const Problem& p, const Pieces& pieces, const PieceSide& side,
+                            int64_t Dim::* stride) {
+  PieceRunDims dims;
+  for (int i = 0; i < side.run_dims; ++i) {
+    const int of = side.run_dim[i], d = pieces.dim[of];
+    dims.dims[dims.count++] = {FastDiv(pieces.tile[d]), static_cast<uint32_t>(side.shared_stride[of]),
+                               p.dims[d].*stride};
+  }
+  return dims;
+}
+
+PiecesParams pieces_params(const Plan& plan, const Pieces& pieces, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
-  const Pieces pieces = find_pieces(p);
-  const Dim& row = p.dims[last(p)];
   PiecesParams n;
   n.in = in;
   n.out = out;
   n.keep = plan.keep;
   n.count = static_cast<uint32_t>(pieces.count);
   n.at_once = static_cast<uint32_t>(plan.group);
-  n.piece_bytes = static_cast<uint32_t>(pieces.piece * p.element_bytes);
   n.slot_bytes = static_cast<uint32_t>(pieces.slot_bytes);
+  n.in_runs = FastDiv(pieces.in.runs);
+  n.in_run_bytes = static_cast<uint32_t>(pieces.in.run_bytes);
+  constexpr uint32_t kLogWarp = 5, kVectorsOfLane = 2;
+  n.log_lanes = 0;
+  while (n.log_lanes < kLogWarp && (kVectorsOfLane * kVector << n.log_lanes) < n.in_run_bytes) ++n.log_lanes;
+  n.in_run_dims = piece_run_dims(p, pieces, pieces.in, &Dim::in_stride);
+  n.out_runs = static_cast<uint32_t>(pieces.out.runs);
+  n.out_run_bytes = static_cast<uint32_t>(pieces.out.run_bytes);
+  n.run_elements = static_cast<uint32_t>(pieces.out.run_bytes / p.element_bytes);
+  n.run_words = FastDiv(pieces.words / pieces.out.runs);
+  uint32_t threads = 4;
+  while (2 * threads * n.out_runs <= static_cast<uint32_t>(plan.block) && threads * kVector < n.out_run_bytes)
+    threads *= 2;
+  n.run_threads = FastDiv(threads);
+  n.runs_at_once = static_cast<uint32_t>(plan.block) / threads;
+  n.out_run_dims = piece_run_dims(p, pieces, pieces.out, &Dim::out_stride);
   n.words = FastDiv(pieces.words);
   n.word_step = static_cast<uint32_t>(plan.word_step);
-  n.row = FastDiv(row.extent);
-  n.row_stride = static_cast<uint32_t>(row.in_stride);
-  n.rows = static_cast<uint32_t>(pieces.piece / row.extent);
-  const int outside = last(p) - pieces.dims;
-  n.row_dims = piece_dims(p, last(p) - 1, outside);
-  n.outer = outer_dims(p, [&](int d) { return d > outside; });
+  n.row = FastDiv(pieces.tile[pieces.dim[0]]);
+  n.row_stride = static_cast<uint32_t>(pieces.in.shared_stride[0]);
+  n.rows = static_cast<uint32_t>(pieces.piece / n.row.divisor);
+  for (int i = 1; i < pieces.dims; ++i) {
+    add_dim(n.row_dims, pieces.tile[pieces.dim[i]], pieces.in.shared_stride[i]);
+  }
+  n.in_back = n.out_back = 0;
+  const auto add = [&](int d) {
+    const Dim& dim = p.dims[d];
+    const int64_t tile = pieces.tile[d], count = ceil_div(dim.extent, tile);
+    if (count == 1) return;
+    n.outer.dims[n.outer.count++] = {FastDiv(count), tile * dim.in_stride, tile * dim.out_stride};
+  };
+  if (pieces.cut >= 0) {
+    const Dim& dim = p.dims[pieces.cut];
+    const int64_t back = round_up(dim.extent, int64_t{pieces.tile[pieces.cut]}) - dim.extent;
+    n.in_back = back * dim.in_stride;
+    n.out_back = back * dim.out_stride;
+    add(pieces.cut);
+  }
+  for (int d = last(p); d >= 0; --d) {
+    if (d != pieces.cut) add(d);
+  }
   return n;
+}
+
+template <int E>
+cudaError_t run_pieces(const Launch& l, const uint8_t* in, uint8_t* out) {
+  const Pieces pieces = pieces_of(l.plan.problem, l.plan.tile);
+  const PiecesParams params = pieces_params(l.plan, pieces, in, out);
+  if (pieces.is_dense()) return run_variant<PiecesKernels<E, PieceForm::kDense>>(l, params);
+  return pieces.out.runs == 1 ? run_variant<PiecesKernels<E, PieceForm::kOneRun>>(l, params)
+                              : run_variant<PiecesKernels<E, PieceForm::kRuns>>(l, params);
 }
 
 RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
@@ -598,7 +642,7 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
       return run_periodic<E>(l, in, out);
     case Kernel::kPieces:
       if constexpr (E <= kPiecesWidest) {
-        return run_variant<PiecesKernels<E>>(l, pieces_params(l.plan, in, out));
+        return run_pieces<E>(l, in, out);
       }
       return cudaErrorInvalidValue;
     case Kernel::kStaged:
