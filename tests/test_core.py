@@ -993,6 +993,24 @@ def test_batches_of_small_matrices_are_not_staged(shape: tuple[int, ...], size: 
     assert kernel_and_stores(plan) == kernel, plan
 
 
+@pytest.mark.parametrize(
+    ("shape", "size", "l1_kib", "kernel"),
+    [
+        ((1024, 320, 153), 2, 32, "rows"),  # runs of 306 bytes
+        ((1024, 320, 153), 2, 48, "staged"),  # cores that move a line at once
+        ((2048, 320, 77), 2, 32, "staged"),  # of 154
+        ((1024, 320, 160), 2, 32, "stream"),  # whole lines
+        ((256, 320, 153), 2, 32, "staged"),  # 25 MB
+        ((128, 100, 153), 2, 32, "tile"),  # within the caches
+    ],
+)
+def test_long_runs_are_not_staged(shape: tuple[int, ...], size: int, l1_kib: int, kernel: str) -> None:
+    """Where cores move lines in halves, and the last cache is near."""
+    problem = of_case(shape, (1, 0, 2), size)
+    plan = _C.plan_cpu(problem, 2, l1_bytes=l1_kib << 10, l3_bytes=32 << 20, line_vectors=1, piece_bytes=384)
+    assert kernel_and_stores(plan) == kernel, plan
+
+
 @pytest.mark.parametrize(("line_vectors", "kernel"), [(0, "staged"), (1, "stream"), (2, "stream")])
 def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> None:
     """One of 300 MiB, which many cores share, as one of 8 MiB; one of 32 MiB holds what moves 12.8 MB with AVX-512."""
