@@ -430,14 +430,14 @@ struct WordOrder {
   double wavefronts = 0;
 };
 
-// What words are gathered from: runs of `run` elements, of which words are made, one behind the other;
-// `piece` elements of the dims, the fastest first, `strides` bytes apart; then the same again `piece_bytes`
-// further.
+// What words are gathered from: pieces of `piece` elements, one behind the other. Their dims, the fastest
+// first, are `strides` bytes apart. Words are those of runs of `run` elements; of all pieces, where a run is
+// one.
 struct Gather {
   int dims;
   const int32_t* extents;
   const int64_t* strides;
-  int64_t piece_bytes, piece, run;
+  int64_t piece, run;
 };
 
 // A mean of warps here and there.
@@ -454,7 +454,7 @@ double gather_wavefronts(const Gather& g, int64_t e, int64_t words, int step) {
         const int64_t w = (words * warp / kWarps + lane) * step % words;
         int64_t index = w * per_word + element;
         if (runs) index = w / run_words * g.run + std::min(w % run_words * per_word + element, g.run - 1);
-        int64_t at = index / g.piece * g.piece_bytes;
+        int64_t at = index / g.piece * g.piece * e;
         auto rest = static_cast<uint32_t>(index % g.piece);
         for (int i = 0; i < g.dims; ++i) {
           const auto extent = static_cast<uint32_t>(g.extents[i]);
@@ -534,15 +534,14 @@ class Choices {
   const WordOrder& period_order() {
     if (!period_order_) {
       const Period period = find_period(problem_);
-      int32_t tile[kMaxDims];
+      int32_t tile[kMaxPieceDims];
       int64_t strides[kMaxPieceDims];
       const int dims = problem_.rank - 1;
       for (int i = 0; i < dims; ++i) {
         tile[i] = static_cast<int32_t>(problem_.dims[last(problem_) - i].extent);
         strides[i] = problem_.dims[last(problem_) - i].in_stride;
       }
-      const Gather gather{dims,         tile,        strides, period.piece * problem_.element_bytes,
-                          period.piece, period.piece};
+      const Gather gather{dims, tile, strides, period.piece, period.piece};
       period_order_ = choose_word_order(gather, problem_.element_bytes, period.words);
     }
     return *period_order_;
@@ -557,7 +556,7 @@ class Choices {
       int32_t tile[kMaxPieceDims];
       for (int i = 0; i < n.dims; ++i) tile[i] = n.tile[n.dim[i]];
       const int64_t run = n.out.run_bytes / problem_.element_bytes;
-      const Gather gather{n.dims, tile, n.in.shared_stride, n.piece * problem_.element_bytes, n.piece, run};
+      const Gather gather{n.dims, tile, n.in.shared_stride, n.piece, run};
       pieces_order_ = choose_word_order(gather, problem_.element_bytes, n.words);
     }
     return *pieces_order_;
