@@ -10,8 +10,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -471,6 +472,50 @@ def test_a_host_sample_is_the_mean_of_enough_calls(monkeypatch: pytest.MonkeyPat
         before = now
         assert sample() == pytest.approx(30e-6)
         assert now - before == pytest.approx(calls * 30e-6)
+
+
+@pytest.mark.parametrize(
+    ("late", "flushes"), [((), [1, 1]), ((0,), [1, 2, 2]), (range(9), [1, 2, 4, 8, 8])], ids=["never", "once", "always"]
+)
+def test_a_call_that_was_queued_late_is_timed_again(
+    late: Sequence[int], flushes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind more work for the device, up to a bound, and samples of that call from then on as well."""
+    queued = []  # flushes before each call
+    pending = 0
+
+    class Event:
+        def __init__(self, **_: bool) -> None: ...
+        def record(self) -> None: ...
+        def synchronize(self) -> None: ...
+
+        def query(self) -> bool:
+            return len(queued) - 1 in late
+
+        def elapsed_time(self, _: Event) -> float:
+            return 1e3 * len(queued)
+
+    class Buffer:
+        def zero_(self) -> None:
+            nonlocal pending
+            pending += 1
+
+    def call() -> torch.Tensor:
+        nonlocal pending
+        queued.append(pending)
+        pending = 0
+        return torch.empty(0)
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=1 << 20))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: Buffer())
+    clock = measure.flushed_device_clock(torch.device("cuda"))
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    sample = clock(call)
+    assert sample() == len(flushes) - 1  # the last try's time
+    assert sample() == len(flushes)
+    assert queued == flushes
 
 
 # ---- files ----

@@ -660,7 +660,7 @@ def test_tiles_that_share_lines_follow_one_another(
         ((280868, 5, 4, 7), (3, 2, 1, 0), 8, "[1, 3]"),
         ((197, 40, 127, 2, 40), (4, 3, 1, 0, 2), 2, "[2, 1]"),  # a column more would leave the rows of 2 columns
         ((100, 2, 335544), (2, 1, 0), 2, "[2, 1]"),  # 200 bytes of the output: the other 200 are written with them
-        ((112, 2, 335544), (2, 1, 0), 2, "[1, 2]"),  # whole sectors
+        ((112, 2, 335545), (2, 1, 0), 2, "[1, 2]"),  # whole sectors
         ((100, 2, 33554), (2, 1, 0), 2, "[1, 2]"),  # L2 holds the lines until then
     ],
 )
@@ -680,10 +680,33 @@ def test_tiles_have_what_shares_lines(shape: tuple[int, ...], dims: tuple[int, .
         ((4, 1000, 87, 48, 4), (3, 1, 4, 2, 0), 2, "tile_unaligned"),  # spans would be of 4 columns
         ((192, 10754, 65), (0, 2, 1), 1, "tile_unaligned"),
         ((96, 8, 577, 17), (1, 3, 0, 2), 2, "staged"),  # tiles fitted to 17 columns take longer
+        ((1400, 1058), (1, 0), 8, "tile_small"),  # few enough to share sectors for nothing
+        ((7, 1032, 588), (0, 2, 1), 4, "tile"),  # not so these
+        ((797, 408, 168), (0, 2, 1), 2, "tile_unaligned"),  # tiles of 128 bytes would share more of a line
+        ((3336, 2116), (1, 0), 4, "tile"),  # than those of 256
+        ((1501, 1501), (1, 0), 4, "tile_small"),
+        ((118, 14, 56, 28), (3, 0, 1, 2), 2, "narrow"),
+        ((56, 43, 230), (1, 2, 0), 2, "tile_small"),  # which would have a block for every third SM
     ],
 )
 def test_which_kernel_takes_less_time(shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str) -> None:
     assert _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts()).kernel == kernel
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "tile"),
+    [
+        ((45, 880, 1168), (0, 2, 1), 1, [1, 256, 256]),  # output rows do not begin at sectors
+        ((1800, 1800), (1, 0), 4, [32, 64]),
+        ((1000, 1000), (1, 0), 4, [64, 32]),
+        ((1501, 1501), (1, 0), 1, [64, 64]),  # of elements
+        ((501, 501), (1, 0), 1, [32, 32]),  # few, so that all run at once
+        ((65, 300, 97), (2, 1, 0), 4, [32, 1, 32]),  # the larger would be emptier
+    ],
+)
+def test_which_tile(shape: tuple[int, ...], dims: tuple[int, ...], size: int, tile: list[int]) -> None:
+    assert _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts()).tile == tile
 
 
 @needs_cuda_build

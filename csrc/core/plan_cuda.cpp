@@ -82,14 +82,22 @@ bool is_beyond_l2(const Problem& p, const DeviceFacts& facts) {
   return element_count(p) * p.element_bytes * 3 / 2 > facts.l2_bytes;
 }
 
-// What it costs small tiles of 8 and 16 bytes, for each side, that they share sectors of rows which do not
-// follow one another. One H200, 8 bytes, 83886 x 2 x 100 -> 2,1,0 .74 (unaligned .93); 257 permutations of 8
-// and 16 bytes drawn at random that it leaves to others, geometric mean .862 (.905), of smaller problems,
-// 255, .879 (.873).
-double split_sectors_of_small(const Problem& p, const TileMatrix& m, bool in_adjoins, bool out_adjoins,
-                              const DeviceFacts& facts) {
+// Problems of more bytes: for them the kernels' times are right, and sectors that blocks share cost
+// something.
+constexpr int64_t kManySmallTiles = 12 << 20;
+
+// What it costs small tiles, for each side, that they share sectors with others. H100, 12 to 24 MB of rows of
+// whole vectors, geometric means of 6 to 12 problems drawn at random, 1, 2, 4, 8 bytes: .84 .85 .89 .93 (the
+// better of tile and unaligned: .91 .94 .94 .97), but from 8 to 12 MB .92 .96 .95 .98 (.91 .93 .96 .97). One
+// H200, 8 bytes, 83886 x 2 x 100 -> 2,1,0 .74 (unaligned .93); 257 permutations of 8 and 16 bytes drawn at
+// random that it leaves to others, beyond L2, .862 (.905), of smaller problems, 255, .879 (.873).
+double split_sectors_of_small(const Problem& p, const TileMatrix& m, bool aligned, bool in_adjoins,
+                              bool out_adjoins, const DeviceFacts& facts) {
   constexpr double kShared = 1.1;
-  if (p.element_bytes < 8 || !is_beyond_l2(p, facts)) return 1;
+  const bool counts = aligned && p.element_bytes < kVector
+                          ? element_count(p) * p.element_bytes > kManySmallTiles
+                          : is_beyond_l2(p, facts);
+  if (!counts) return 1;
   return (!in_adjoins && input_row_addresses(p, m) % kSector != 0 ? kShared : 1) *
          (!out_adjoins && output_row_addresses(p, m) % kSector != 0 ? kShared : 1);
 }
@@ -97,7 +105,8 @@ double split_sectors_of_small(const Problem& p, const TileMatrix& m, bool in_adj
 // The small tile that takes least time. None where the problem is too large and no tile spans it, or where
 // too many dims lie beyond.
 TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
-  constexpr int kThreadsOfSm = 2048;
+  constexpr int64_t kThreadsOfSm = 2048;
+  constexpr int kBytes = 32, kElements = 4;  // of a thread
   TileChoice choice;
   const TileMatrix m = tile_matrix(p, 1, 1);
   if (p.rank - 2 > kMaxSmallOuterDims || m.rows == 0) return choice;
@@ -108,7 +117,6 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   const bool whole_lines =
       (in_row >= kLine || in_pitch == in_row) && (out_row >= kLine || out_pitch == out_row);
   const bool aligned = tile_is_aligned(p, m);
-  const double split = split_sectors_of_small(p, m, in_pitch == in_row, out_pitch == out_row, facts);
   const int64_t bytes = element_count(p) * p.element_bytes, matrices = element_count(p) / (m.rows * m.cols);
   if (matrices > kMostAlongY) return choice;
   for (int v = 0; v < static_cast<int>(std::size(kSmallVariants)); ++v) {
@@ -119,36 +127,44 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
     if (narrow ? !spanned || !whole_lines : bytes > t.most_bytes) continue;
     const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
     if (std::min(bands, strips) > kMostAlongY) continue;
-    const bool at_once = bands * strips * matrices <= int64_t{facts.sm_count} * kThreadsOfSm / t.threads;
+    const double split = split_sectors_of_small(p, m, aligned, in_pitch == in_row && strips == 1,
+                                                out_pitch == out_row && bands == 1, facts);
+    const int64_t threads = t.rows * t.cols / (t.vectors ? kBytes / t.element_bytes : kElements);
+    const bool at_once = bands * strips * matrices * threads <= facts.sm_count * kThreadsOfSm;
     const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols)) * split;
     if (choice.variant < 0 || time < choice.time) choice = {v, m, time};
   }
   return choice;
 }
 
-// What it costs where two blocks of the aligned tile kernel read or write a sector. One H200.
-double split_sectors(const Problem& p, const TileMatrix& m, int64_t tile_rows) {
-  constexpr double kRead = 1.08;  // 16 bytes, 2000 x 120 x 321 -> 2,0,1 .84 of a copy (unaligned .93)
-  constexpr double kWritten = 1.2, kWideWritten = 1.05;  // from 8 bytes up
-  // Where they write all rows of different matrices, the other block comes much later. 16 bytes, 13 x 5 x 224
-  // x 4096 -> 2,3,1,0 .51 (.99); 2 bytes, 20 x 24 x 56 x 120 x 16 -> 3,4,1,0,2 .64 (.86).
+// What it costs where two blocks of the aligned tile kernel read or write a sector.
+double split_sectors(const Problem& p, const TileMatrix& m, const TileVariant& t, const DeviceFacts& facts) {
+  constexpr double kRead = 1.08;  // one H200, 16 bytes, 2000 x 120 x 321 -> 2,0,1 .84 (unaligned .93)
+  // By bytes of an output row in a tile. H100, 1, 2, 4, 8 bytes: problems drawn at random take, over those
+  // whose rows begin at sectors, with 256 bytes 1.10 1.04 1.05 1.03 and with 128 1.36 1.26 1.21 1.18 (20 to
+  // 30 of each, beyond L2); less than half of that within L2. Of 1 byte more beyond L2, for what the
+  // unaligned kernel is thought to take: 10 matrices of 57 to 117 MB .89 (unaligned: .91).
+  constexpr int kWide = 256;
+  constexpr double kWritten = 1.25, kWideWritten = 1.05, kOfBytes = 1.12, kWithinL2 = 0.5;
+  // Where they write all rows of different matrices, the other block comes much later. One H200, 16 bytes, 13
+  // x 5 x 224 x 4096 -> 2,3,1,0 .51 (.99); 2 bytes, 20 x 24 x 56 x 120 x 16 -> 3,4,1,0,2 .64 (.86).
   constexpr double kLater = 1.5;
   const int64_t row_bytes = m.rows * p.element_bytes;
   double cost = 1;
-  if (p.element_bytes >= 4 && input_row_addresses(p, m) % kSector != 0) cost *= kRead;
-  if (output_row_addresses(p, m) % kSector != 0) {
-    if (m.rows > tile_rows)
-      cost *= p.element_bytes < 8 ? kWritten : kWideWritten;
-    else if (p.dims[m.col_dims[0]].out_stride != row_bytes)
-      cost *= kLater;
+  if (p.element_bytes == kVector && input_row_addresses(p, m) % kSector != 0) cost *= kRead;
+  if (output_row_addresses(p, m) % kSector == 0) return cost;
+  if (row_bytes > t.out_bytes) {
+    const double written = t.out_bytes >= kWide ? kWideWritten : kWritten;
+    if (!is_beyond_l2(p, facts)) return cost * (1 + (written - 1) * kWithinL2);
+    return cost * written * (p.element_bytes == 1 ? kOfBytes : 1);
   }
-  return cost;
+  return p.dims[m.col_dims[0]].out_stride == row_bytes ? cost : cost * kLater;
 }
 
-// The variant whose tiles are best filled, and give every SM work; between equals, the first, which is the
-// faster on large problems. None where nothing is aligned.
+// The variant that takes least time and gives every SM work; of those that are nearly as fast, the first,
+// whose tiles are larger. None where nothing is aligned.
 TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
-  constexpr double kWorthSmaller = 1.1;
+  constexpr double kNearly = 1.03;
   constexpr double kFullEnough = 0.85;  // without fusing
   TileChoice best;
   double best_score = 0, best_filled = 0;
@@ -165,11 +181,10 @@ TileChoice choose_tile(const Problem& p, const DeviceFacts& facts) {
         const double full = filled(m.rows, tile_rows) * filled(m.cols, tile_cols);
         const int64_t blocks = ceil_div(m.rows, tile_rows) * ceil_div(m.cols, tile_cols) *
                                (element_count(p) / (m.rows * m.cols));
-        // Half-empty tiles of 16-byte elements are left to the kernels that follow, which beat small ones.
-        const double area = p.element_bytes == kVector ? 1 : full;
-        const double score = area * std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
-        if (best.variant >= 0 && score <= best_score * kWorthSmaller) continue;
-        best = {v, m, t.time(full) * split_sectors(p, m, tile_rows)};
+        const double time = t.time(full) * split_sectors(p, m, t, facts);
+        const double score = time / std::min(1.0, static_cast<double>(blocks) / (2.0 * facts.sm_count));
+        if (best.variant >= 0 && score * kNearly >= best_score) continue;
+        best = {v, m, time};
         best_score = score, best_filled = full;
       }
     }
@@ -530,6 +545,10 @@ class Choices {
     narrow();
     return by_vectors_;
   }
+  int64_t narrow_blocks() {
+    narrow();
+    return narrow_blocks_;
+  }
   // Precondition: there is a period, or there are pieces.
   const WordOrder& period_order() {
     if (!period_order_) {
@@ -571,7 +590,8 @@ class Choices {
   std::optional<SpanChoice> span_;
   std::optional<StagedTile> staged_;
   std::optional<bool> gather_, narrow_;
-  bool by_vectors_ = false;  // found with narrow_
+  bool by_vectors_ = false;  // found with narrow_, as are its blocks
+  int64_t narrow_blocks_ = 0;
   std::optional<WordOrder> period_order_, pieces_order_;
   std::optional<Pieces> pieces_;
 };
@@ -1078,6 +1098,7 @@ bool Choices::narrow() {
   plan.problem = problem_;
   const bool can_run = fill(plan, Kernel::kNarrow, facts_, *this).empty();
   by_vectors_ = can_run && plan.variant > 0;
+  narrow_blocks_ = plan.grid;
   narrow_ = by_vectors_ || (can_run && narrow_pays(problem_, narrow_matrix(problem_)));
   return *narrow_;
 }
@@ -1144,8 +1165,17 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;
       const double time = choices.small().time;
       if (choices.tile().variant >= 0 && time > choices.tile().time) return false;
-      const bool of_any_size = kSmallVariants[choices.small().variant].most_bytes == 0;
+      const SmallVariant& t = kSmallVariants[choices.small().variant];
+      const bool of_any_size = t.most_bytes == 0;
       if (of_any_size && choices.narrow_by_vectors()) return false;
+      // H100, problems of 1 to 12 MB drawn at random, narrow over these, geometric means: 1 and 2 bytes, with
+      // a block of it for every SM 1.16 and 1.03 (20 and 27), with fewer .95 and .74 (10 and 8); 4 and 8
+      // bytes 1.01 and 1.04 (11 and 35).
+      constexpr int64_t kNarrowFrom = 1 << 20;
+      if (!t.vectors && element_count(p) * e > kNarrowFrom && choices.narrow() &&
+          (!is_narrow || choices.narrow_blocks() >= choices.facts().sm_count)) {
+        return false;
+      }
       // 1 byte, 744 x 56 x 48 -> 0,2,1 with a time of 1.32 .67 (pieces .91), but 640 x 5 x 3 x 48 x 160 ->
       // 0,1,2,4,3 with 1.12 .95 (.77); 2 bytes, 91 x 286 x 24 x 64 -> 1,0,3,2 with 1.26 .83 (.88), but 10 x
       // 960 x 128 x 24 with 1.10 .96 (.90); 4 bytes, 41 x 82 x 3 x 100 x 32 -> 1,0,2,4,3 with 1.09 .84 (.93).
@@ -1158,8 +1188,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // with 1.24, .71 (.89), a tenth of it .87 (.79).
       const double nearly = e < 8 || !is_beyond_l2(p, choices.facts()) ? 1.12 : 1;
       constexpr double kSmall = 1.35;
-      constexpr int64_t kSmallBytes = 24 << 20;
-      if (!of_any_size && element_count(p) * e <= kSmallBytes) return time <= kSmall;
+      if (!of_any_size && element_count(p) * e <= kManySmallTiles) return time <= kSmall;
       return time <= (of_any_size ? kSurely : nearly) ||
              (time <= choices.unaligned().time && before_staged(time));
     }
@@ -1191,7 +1220,10 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     case Kernel::kTile: {
       if (!needs_two_dense_dims(p).empty() || choices.tile().variant < 0) return false;
       const double time = choices.tile().time;
-      return tile_is_full() || (time <= choices.unaligned().time && before_staged(time));
+      // Of 2 bytes the unaligned kernel takes a little more than it is thought to, or this one less: H100, 40
+      // problems of 22 to 60 MB drawn at random .90 (with this .92).
+      const double nearly = e == 2 ? 1.02 : 1;
+      return tile_is_full() || (time <= choices.unaligned().time * nearly && before_staged(time));
     }
     case Kernel::kTileUnaligned: {
       if (!needs_two_inner_dims(p).empty()) return false;

@@ -74,8 +74,8 @@ template <class C>
 __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constant__ SmallParams p) {
   __shared__ __align__(16) uint8_t columns[C::kCols * C::kPitch];
   constexpr uint32_t E = C::kElement, K = C::kUnitRows;
-  const uint32_t row0 = (p.strips_first ? blockIdx.y : blockIdx.x) * C::kRows;
-  const uint32_t col0 = (p.strips_first ? blockIdx.x : blockIdx.y) * C::kCols;
+  const uint32_t row0 = (p.bands_first ? blockIdx.x : blockIdx.y) * C::kRows;
+  const uint32_t col0 = (p.bands_first ? blockIdx.y : blockIdx.x) * C::kCols;
   const uint32_t rows = p.rows - row0, cols = p.cols - col0;
   const uint8_t* in = static_cast<const uint8_t*>(p.place.in) + uint64_t{row0} * p.in_pitch + col0 * E;
   uint8_t* out = static_cast<uint8_t*>(p.place.out) + uint64_t{col0} * p.out_pitch + row0 * E;

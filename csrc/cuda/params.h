@@ -205,7 +205,7 @@ struct SmallParams {
   Place place;
   uint32_t rows, cols;
   uint32_t in_pitch, out_pitch;
-  bool strips_first = false;  // tiles are numbered along x by strips, and by bands along y, which holds fewer
+  bool bands_first = false;  // tiles are numbered along x by bands, and by strips along y, which holds fewer
   bool keep = false;
   OuterDimsOf<kMaxSmallOuterDims> outer;
 };

@@ -165,19 +165,19 @@ SmallParams small_params(const Plan& plan, const Place& place) {
   s.cols = static_cast<uint32_t>(m.cols);
   s.in_pitch = static_cast<uint32_t>(p.dims[m.row_dims[0]].in_stride);
   s.out_pitch = static_cast<uint32_t>(p.dims[m.col_dims[0]].out_stride);
-  s.strips_first = ceil_div(m.cols, plan.tile[m.col_dims[0]]) > kMostAlongY;
+  s.bands_first = ceil_div(m.rows, plan.tile[m.row_dims[0]]) > kMostAlongY;
   s.keep = plan.keep;
   s.outer = outer_dims<kMaxSmallOuterDims>(p, [&](int d) { return m.has(d); });
   return s;
 }
 
-// Bands and strips along x and y, matrices along z.
+// Strips and bands along x and y, matrices along z.
 dim3 small_grid(const Plan& plan, const SmallParams& s) {
   const TileMatrix m = tile_matrix(plan.problem, 1, 1);
   const auto bands = static_cast<unsigned>(ceil_div(m.rows, plan.tile[m.row_dims[0]]));
   const auto strips = static_cast<unsigned>(ceil_div(m.cols, plan.tile[m.col_dims[0]]));
   const unsigned matrices = static_cast<unsigned>(plan.grid) / (bands * strips);
-  return s.strips_first ? dim3(strips, bands, matrices) : dim3(bands, strips, matrices);
+  return s.bands_first ? dim3(bands, strips, matrices) : dim3(strips, bands, matrices);
 }
 
 // The compiled variants of the 2-D kernels, a row of their table each.
