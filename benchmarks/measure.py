@@ -18,7 +18,8 @@ HOST_SAMPLE_S = 200e-6  # a host sample repeats its call until it takes this lon
 HOST_WARM_S = 3e-3  # so long a host sample warms up: filling a shared last cache takes some 1 ms, and several calls
 HOST_LONG_S = 20e-3  # a call that takes longer finds no warm-up worth it
 CALL_SAMPLE_S = 5e-3  # the same for small calls
-MOST_FLUSHES = 8  # before a call on a GPU: about 1 ms. A call that takes the host longer waits for the device itself
+FLUSHES = 2  # writes of the flushed clock's buffer before each call: with one, hosts were late too often
+QUEUE_TRIES = 4  # to queue a call before the device gets to it; one that waits for the device itself never is
 CALLS_IN_QUEUE = 200  # calls of one sample on a GPU at most: its queue takes some 1000 before the host has to wait
 GRAPH_CALLS = 200  # calls in one graph: its launch, about 10 us, is shared by them
 
@@ -54,27 +55,25 @@ class Outcome:
 def flushed_device_clock(device: torch.device) -> Clock:
     """Device time between two events, with L2 full of other data at the start and the call queued by then."""
     l2 = torch.cuda.get_device_properties(device).L2_cache_size
-    # Writing this also keeps the device busy for some 100 us, in which the host queues the events and the call:
+    # Writing this also keeps the device busy, some 100 us each time, in which the host queues the events and the call:
     # the time is the device's own, not that of a launch on its way.
     other = torch.empty(max(8 * l2, 64 << 20), dtype=torch.uint8, device=device)
 
     def sampler(call: Call) -> Sample:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        flushes = 1
 
         def sample() -> float:
-            nonlocal flushes
-            while True:
-                for _ in range(flushes):
+            for _ in range(QUEUE_TRIES):
+                for _ in range(FLUSHES):
                     other.zero_()
                 begin.record()
                 call()
                 end.record()
                 waited = begin.query()  # the device had nothing left to do while the host was still queueing
                 end.synchronize()
-                if not waited or flushes >= MOST_FLUSHES:
-                    return float(begin.elapsed_time(end)) * 1e-3
-                flushes *= 2
+                if not waited:
+                    break
+            return float(begin.elapsed_time(end)) * 1e-3
 
         return sample
 
