@@ -1,6 +1,6 @@
-// The Python module _C: planning values, build info, the forced runs that tests use, and many pieces at once,
-// which the sharded transpose moves. Ops are not here: they live in the library beside it and are reached
-// through torch.ops.tx.
+// The Python module _C: planning values, build info, forced runs, and many pieces at once, which the sharded
+// transpose moves. Ops are not here: they live in the library beside it and are reached through
+// torch.ops.tx.
 #include <ATen/ops/empty.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -61,9 +61,11 @@ Plan explain(const at::Tensor& self, const Ints& dims) {
   return make_plan(self, at::empty(sizes, self.options().device(at::kMeta)), wrapped);
 }
 
-at::Tensor run_forced(const at::Tensor& self, const Ints& dims, const std::string& kernel) {
+at::Tensor run_forced(const at::Tensor& self, const Ints& dims, const std::string& kernel,
+                      const std::optional<at::Tensor>& given) {
   const at::DimVector wrapped = permute_dims(self.dim(), dims);
-  const at::Tensor out = empty_permuted(self, wrapped);
+  const at::Tensor out = given ? *given : empty_permuted(self, wrapped);
+  check_out(self, out, wrapped);
   run(self, out, wrapped, kernel_or_throw(kernel));
   return out;
 }
@@ -194,7 +196,8 @@ PYBIND11_MODULE(_C, m) {
       py::arg("l3_bytes") = py::none(), py::arg("line_vectors") = py::none(),
       py::arg("piece_bytes") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
-  m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"));
+  m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"),
+        py::arg("out") = py::none());
   m.def("permute_each", &permute_each, py::arg("selves"), py::arg("outs"), py::arg("dims"));
   m.def("kernels", &kernels, py::arg("backend"));
   m.def("build_info", &build_info);
