@@ -35,6 +35,9 @@ bool operator==(const Problem& a, const Problem& b);
 
 int64_t element_count(const Problem& p);  // 0 when any extent is 0
 
+// The output's innermost dim, where there is one.
+inline int last(const Problem& p) { return p.rank - 1; }
+
 std::string to_string(const Problem& p);
 
 }  // namespace tx

@@ -146,7 +146,9 @@ inline constexpr double kKeepTimesL2 = 3.5;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
 inline constexpr int kAsyncAlignment = 128;
-inline constexpr int kSector = 32;          // bytes that memory is read and written in
+inline constexpr int kSector = 32;  // bytes that memory is read and written in
+inline constexpr int64_t kVector = 16, kLine = 128;
+inline constexpr int64_t kFetched = 256;  // at multiples of them, that loads of unaligned tiles bring into L2
 inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an output row lies
 
 // One compiled variant of the unaligned tile kernel, and how its tile lies in shared memory: see

@@ -5,7 +5,9 @@
 #include <iterator>
 #include <utility>
 
+#include "core/pieces_cuda.h"
 #include "core/plan_cuda.h"
+#include "core/tiles_cuda.h"
 #include "core/tuning_cuda.h"
 #include "cuda/kernel_narrow.cuh"
 #include "cuda/kernel_periodic.cuh"
@@ -83,8 +85,6 @@ cudaError_t launch(const Launch& l, const Params& params) {
   config.numAttrs = l.early ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, params);
 }
-
-int last(const Problem& p) { return p.rank - 1; }
 
 // The dims of the problem that are not part of a tile: `first`, then from the innermost of the output on.
 template <int kMost = kMaxOuterDims, class Inside>
