@@ -1036,12 +1036,12 @@ def test_long_runs_are_not_staged(shape: tuple[int, ...], size: int, l1_kib: int
 
 @pytest.mark.parametrize(("line_vectors", "kernel"), [(0, "staged"), (1, "stream"), (2, "stream")])
 def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> None:
-    """One of 300 MiB, which many cores share, as one of 8 MiB; one of 32 MiB holds what moves 12.8 MB with AVX-512."""
+    """One of 300 MiB, which many cores share, as one of 8 MiB; one of 32 MiB holds what moves 12.8 MB."""
     problem = of_case((4000, 400), (1, 0), 4)
     far = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=300 << 20, line_vectors=line_vectors)
     assert kernel_and_stores(far) == kernel and far.stores == "streaming", far
     near = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=line_vectors)
-    assert kernel_and_stores(near) == ("stream" if line_vectors == 2 else "tile"), near
+    assert kernel_and_stores(near) == "tile", near
     copy = of_case((750_000,), (0,), 4)  # 6 MB moved
     stores = [_C.plan_cpu(copy, 2, l3_bytes=mib << 20, line_vectors=line_vectors).stores for mib in (300, 32)]
     assert stores == ["streaming", "ordinary"]
@@ -1067,17 +1067,26 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
     assert [plan.prefetches for plan in plans((1000, 1000), (1, 0), 1)] == [False, False]  # within the caches
 
 
-def test_cores_that_move_half_lines_stream_earlier() -> None:
-    """AVX-512 on a core whose L1 cache has 32 KiB streams as AVX2 does: within what a near cache holds."""
-    for shape, dims, kernel in [((4000, 400), (1, 0), "stream"), ((18,) * 5, (4, 3, 2, 1, 0), "staged")]:
-        early, late = (
-            _C.plan_cpu(
-                of_case(shape, dims, 4), 2, l1_bytes=kib << 10, l3_bytes=32 << 20, line_vectors=1, piece_bytes=0
-            )
-            for kib in (32, 48)
-        )
-        assert kernel_and_stores(early) == kernel and early.stores == "streaming", early
-        assert late.kernel == "tile" and late.stores == "ordinary", late
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "early", "late"),
+    [
+        ((4992, 448), (1, 0), 4, "stream", "tile"),  # 18 MB moved
+        ((4000, 400), (1, 0), 4, "tile", "tile"),
+        ((20,) * 5, (4, 3, 2, 1, 0), 4, "staged", "staged"),  # 26 MB
+        ((19, 19, 19, 20, 20), (4, 3, 2, 1, 0), 4, "tile", "staged"),  # 22 MB
+        ((16, 12, 8, 14, 16, 8), (5, 4, 3, 2, 1, 0), 4, "staged", "staged"),  # whose rows meet in few sets
+        ((50, 20, 20, 20, 30), (4, 3, 2, 1, 0), 1, "staged", "staged"),
+    ],
+)
+def test_when_cores_that_move_half_lines_leave_the_cache(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, early: str, late: str
+) -> None:
+    """Of 32 MiB. AVX-512 on a core whose L1 cache has 32 KiB, as AVX2: tiles earlier, staged wide elements later."""
+    for kib, kernel in ((32, early), (48, late)):
+        facts = {"l1_bytes": kib << 10, "l3_bytes": 32 << 20, "line_vectors": 1, "piece_bytes": 0}
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, **facts)
+        assert kernel_and_stores(plan) == kernel, (kib, plan)
+        assert (plan.stores == "ordinary") == (kernel == "tile"), (kib, plan)
 
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
@@ -1097,7 +1106,7 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
 
 @pytest.mark.parametrize(
     ("shape", "kernels"),
-    [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile" + 4 * " stream")],
+    [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile tile" + 3 * " stream")],
 )
 def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: str) -> None:
     """But 8-byte elements only of rows that are near each other."""

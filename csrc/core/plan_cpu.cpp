@@ -143,8 +143,9 @@ int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : lea
 int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
 
 // Whether a problem moves at least so many eighths of the last cache.
-bool fills(const Problem& p, const CpuFacts& facts, int eighths) {
-  return 2 * element_count(p) * p.element_bytes >= cache_bytes(facts) / 8 * eighths;
+bool fills(const Problem& p, const CpuFacts& facts, double eighths) {
+  return static_cast<double>(2 * element_count(p) * p.element_bytes) >=
+         static_cast<double>(cache_bytes(facts)) / 8 * eighths;
 }
 
 // What the tables above say of problems this large: streaming stores pay from somewhat more than the last
@@ -207,7 +208,7 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 }
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  int eighths = kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
+  double eighths = kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return fills(p, facts, eighths);
 }
@@ -216,10 +217,10 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
   if (fills(p, facts, kConflictsLeave) && rows_meet(p, row, facts)) return true;
-  if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
-  const bool early = leaves_early(facts) && fuse_sides(p, row, facts).fuse();
-  return fills(p, facts, early ? kFusedLeave[width_row(e)] : kShortSidesLeave);
+  if (leaves_early(facts) && e >= kWideStaged) return fills(p, facts, kWideStagedLeave);
+  if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
+  return fills(p, facts, kShortSidesLeave);
 }
 
 // Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, 4 without conflicts or

@@ -104,12 +104,14 @@ inline constexpr int64_t kBeyondL2Bytes = 1 << 20;
 // 128 x 128 .27 -> .44, 1 byte 3008^2 .31 -> .60) and log2 of the element's bytes. All that was while other
 // guests of that Zen 4 used the cache, too. While they do not, lines that are stored within it are written at
 // twice the speed of streaming, up to half of it: at a quarter, with AVX-512, 1600^2 in 2 bytes .31 -> .64,
-// 1200^2 in 4 .31 -> .68, 100 x 128 x 128 in 4 .31 -> .71.
-inline constexpr int kTilesLeave[2][5] = {{3, 3, 3, 6, 6}, {5, 6, 6, 6, 6}};
+// 1200^2 in 4 .31 -> .68, 100 x 128 x 128 in 4 .31 -> .71; 150 matrices and batches drawn at random, from
+// three eighths to a half, streamed and so, 1, 2 and 4 bytes .40 .44 .46 -> .47 .51 .55 (AVX2, 241, .31 .37
+// .38 -> .38 .45 .56), but 109 of up to five eighths .43 .46 .49 -> .39 .41 .43.
+inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5, 6, 6, 6, 6}};
 // Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
 // in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
 // in 4 bytes .21 -> .46, in 8 .32 -> .70).
-inline constexpr int kConflictsLeave = 4;
+inline constexpr double kConflictsLeave = 4;
 
 // Tiles with shorter sides than this, fused ones too, leave the caches from so many eighths of the last one
 // on, which neighbours share. Of a copy, stored within the caches and streamed (Zen 5): 40 x 41 x 39 x 40
@@ -121,10 +123,14 @@ inline constexpr int kShortSidesLeave = 5;
 // What is split or merged in registers is as good as copied, and staging is not (64 x 225 x 225 x 3 ->
 // 0,3,1,2 in 2 bytes, 39 MB, .87 -> .75).
 inline constexpr int kNarrowSidesLeave = 11;
-// Fused tiles where cores do not move lines, by log2 of the element's bytes (Zen 4 with AVX-512): 8^7
-// reversed in 4 bytes .33 -> .52, 16 x 12 x 8 x 14 x 16 x 8 reversed in 4 .37 -> .62, 16^5 in 8 .31 -> .54,
-// 10^6 in 8 .23 -> .32, 4 x 8^7 in 2 .22 -> .52; but 16^5 -> 3,1,4,2,0 in 4 bytes, a quarter, .54 -> .28.
-inline constexpr int kFusedLeave[5] = {5, 5, 3, 3, 3};
+// Where cores do not move lines, elements of so many bytes are moved from register to output as long as the
+// last cache has room, whatever the sides: staging them takes longer than streaming whole tiles. Zen 4 with
+// AVX-512, 649 permutations drawn at random, staged and streamed, and stored within the cache, 4, 8 and 16
+// bytes: of a third to half of it .27 .28 .32 -> .46 .49 .58, up to three quarters .35 .39 .43 -> .40 .45
+// .55; AVX2, 347 of both, .32 .36 .38 -> .43 .46 .53. Rows that meet are another matter: 16 x 12 x 8 x 14 x
+// 16 x 8 reversed in 4 bytes .35 -> .09.
+inline constexpr int64_t kWideStaged = 4;
+inline constexpr int kWideStagedLeave = 6;
 
 // Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
