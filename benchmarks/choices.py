@@ -167,10 +167,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--behind", type=float, default=0.05, help="fraction that counts (0.05)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="a line for each problem")
     options = parser.parse_args(arguments)
-    options.itemsize = [int(size) for size in options.itemsize.split(",") if size]
-    if not options.itemsize or not set(options.itemsize) <= ITEMSIZE_DTYPE.keys():
-        parser.error(f"--itemsize takes {', '.join(map(str, ITEMSIZE_DTYPE))}, got {options.itemsize}")
-    if not LEAST_BYTES <= options.bytes[0] <= options.bytes[1]:
+    sizes, known = [size for size in options.itemsize.split(",") if size], [str(size) for size in ITEMSIZE_DTYPE]
+    if not sizes or not set(sizes) <= set(known):
+        parser.error(f"--itemsize takes {', '.join(known)}, got [{', '.join(sizes)}]")
+    options.itemsize = [int(size) for size in sizes]
+    if not LEAST_BYTES <= options.bytes[0] <= options.bytes[1] < math.inf:
         parser.error(f"--bytes takes the least, {LEAST_BYTES} or more, and the most, got {options.bytes}")
     if options.cases < 1:
         parser.error(f"--cases takes at least one, got {options.cases}")

@@ -104,6 +104,8 @@ def test_a_run_from_end_to_end(
     [
         (["--itemsize", "3"], r"--itemsize takes 1, 2, 4, 8, 16, got \[3\]"),
         (["--bytes", "5000", "1000"], r"--bytes takes the least, 1000 or more, and the most, got \[5000.0, 1000.0\]"),
+        (["--itemsize", "four"], r"--itemsize takes 1, 2, 4, 8, 16, got \[four\]"),
+        (["--bytes", "5000", "inf"], r"--bytes takes the least, 1000 or more, and the most, got \[5000.0, inf\]"),
         (["--cases", "0"], r"--cases takes at least one, got 0"),
     ],
 )

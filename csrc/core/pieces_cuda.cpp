@@ -2,7 +2,7 @@
 #include "core/pieces_cuda.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 #include <iterator>
 #include <numeric>
 

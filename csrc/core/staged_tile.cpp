@@ -7,13 +7,10 @@
 #include <vector>
 
 #include "core/int_math.h"
+#include "core/tuning_cuda.h"
 
 namespace tx {
 namespace {
-
-constexpr int64_t kVector = 16;
-constexpr int64_t kLine = 128;
-constexpr int kSector = 32;
 
 struct Order {
   int count = 0;

@@ -68,6 +68,7 @@ uint64_t input_row_pitches(const Problem& p, const TileMatrix& m) {
   }
   return bits;
 }
+
 uint64_t input_row_addresses(const Problem& p, const TileMatrix& m) {
   return input_row_pitches(p, m) | p.in_address;
 }
