@@ -480,7 +480,7 @@ def test_a_call_that_was_queued_late_is_timed_again(
 ) -> None:
     """Behind as much work for the device as before, and no more often than a bound."""
     queued = []  # flushes before each call
-    pending = 0
+    pending = released = 0
 
     class Event:
         def __init__(self, **_: bool) -> None: ...
@@ -498,6 +498,11 @@ def test_a_call_that_was_queued_late_is_timed_again(
             nonlocal pending
             pending += 1
 
+    def release() -> None:
+        nonlocal released
+        assert pending == 0  # before what then puts the lines out
+        released += 1
+
     def call() -> torch.Tensor:
         nonlocal pending
         queued.append(pending)
@@ -510,8 +515,10 @@ def test_a_call_that_was_queued_late_is_timed_again(
     clock = measure.flushed_device_clock(torch.device("cuda"))
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(measure, "release_kept_lines", release)
     assert clock(call)() == tries  # the last one's time
     assert queued == [measure.FLUSHES] * tries
+    assert released == tries
 
 
 # ---- files ----
