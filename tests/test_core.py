@@ -711,6 +711,24 @@ def test_which_tile(shape: tuple[int, ...], dims: tuple[int, ...], size: int, ti
 
 @needs_cuda_build
 @pytest.mark.parametrize(
+    ("size", "at", "blocks", "block"),
+    [
+        (10 << 20, (0, 0), (10 << 16) / 256 + 1, 256),
+        ((10 << 20) + 1, (0, 0), (10 << 16) / 1024 + 1, 128),  # a sixth of L2: each thread moves eight vectors
+        (20 << 20, (4096, 16), (20 << 16) / 1024, 128),
+        (20 << 20, (0, 8), (20 << 16) / 256 + 1, 256),  # not from one vector to parts of two
+        (20 << 20, (8, 8), (20 << 16) / 256 + 1, 256),
+        (48 << 20, (0, 0), (48 << 16) / 1024, 128),
+        ((48 << 20) + 1, (0, 0), (48 << 16) / 256 + 1, 256),
+    ],
+)
+def test_blocks_of_copies(size: int, at: tuple[int, int], blocks: float, block: int) -> None:
+    plan = _C.plan_cuda(problem(1, (size, 1, 1), at=at), _C.DeviceFacts(l2_bytes=60 << 20))
+    assert (plan.kernel, plan.grid, plan.block) == ("copy", blocks, block), plan
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
     ("size", "first", "tile"),
     [(1, 0, [128, 128]), (1, 1, [128, 128]), (1, 2, [126, 256]), (2, 0, [64, 128]), (2, 1, [64, 128])],
 )
@@ -727,7 +745,8 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
     [
         ((8, 4096, 32, 128), (0, 2, 1, 3), 2, "rows", [1, 1, 32, 16]),  # 512 vectors of 16 bytes, in long runs
         ((32, 512, 12, 128), (0, 2, 1, 3), 1, "rows", [1, 6, 10, 8]),  # short ones: several heads, which lie together
-        ((64, 197, 12, 64), (2, 0, 1, 3), 1, "rows", [12, 10, 4]),
+        ((256, 197, 12, 64), (2, 0, 1, 3), 1, "rows", [12, 10, 4]),
+        ((64, 197, 12, 64), (2, 0, 1, 3), 1, "rows", [12, 21, 4]),  # more of them where L2 holds both sides
         ((512, 7, 12, 256), (0, 2, 1, 3), 2, "rows", [1, 2, 7, 32]),  # few across: planes of them
         ((2048, 64, 12, 32), (0, 2, 1, 3), 2, "rows", [1, 12, 10, 4]),  # pieces too large for the periodic kernel,
         ((2048, 49, 3, 32), (0, 2, 1, 3), 2, "periodic", [1, 3, 49, 4]),  # and not

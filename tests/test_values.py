@@ -684,6 +684,23 @@ def test_runs_of_vectors(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: st
             assert_bytes(gather(_C.run_forced(x, list(order), "rows")), gather(x, order), f"{layout} {shape} {order}")
 
 
+def test_copies_of_any_length(cuda: str, seed: int) -> None:
+    """Of parts of L2 at which blocks change, to any place; the bytes around the output stay as they are."""
+    l2 = torch.cuda.get_device_properties(cuda).L2_cache_size
+    generator = torch.Generator(cuda).manual_seed(seed)
+    data = torch.randint(0, 256, (l2,), dtype=torch.uint8, device=cuda, generator=generator)
+    whole = torch.empty(l2 + 64, dtype=torch.uint8, device=cuda)
+    blocks = set()
+    for part, more, first in itertools.product((0.01, 0.17, 0.3, 0.79, 0.82), (0, 1, 15), (0, 16, 1, 8)):
+        size = int(part * l2) // 16 * 16 + more
+        x, out = data[:size], whole.fill_(3)[first : first + size]
+        torch.ops.tx.permute_into(x, out, [0])
+        assert torch.equal(out, x), f"{size} bytes to {first}"
+        assert (whole[:first] == 3).all() and (whole[first + size :] == 3).all(), f"{size} bytes to {first}"
+        blocks.add(tx.explain(x, dims=(0,)).block)
+    assert blocks == {128, 256}
+
+
 def test_repeated_runs_of_vectors(cuda: str, seed: int) -> None:
     """Of which the input has one, for several places of the output."""
     for batch, times, run in itertools.product((1, 3), (2, 5, 70), (4, 255, 256, 257, 1030)):

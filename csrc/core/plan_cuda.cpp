@@ -193,12 +193,24 @@ struct RunsExtent {
   }
 };
 
-WhyNot fill_copy(Plan& plan) {
+double part_of_l2(const Problem& p, const DeviceFacts& facts) {
+  return static_cast<double>(element_count(p) * p.element_bytes) / facts.l2_bytes;
+}
+
+WhyNot fill_copy(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   if (!one_run(p)) return "it needs one run that is contiguous on both sides after normalising";
-  // One vector more than the bytes need: the output may start inside one.
-  plan.grid = ceil_div(element_count(p) * p.element_bytes + kVector, kVector * kSimpleThreads);
-  plan.block = kSimpleThreads;
+  const int64_t bytes = element_count(p) * p.element_bytes;
+  const bool aligned = (p.in_address | p.out_address) % kVector == 0;
+  plan.variant = aligned && part_of_l2(p, facts) > kShortCopyFrom && part_of_l2(p, facts) <= kShortCopyTo;
+  if (plan.variant > 0) {
+    plan.grid = ceil_div(bytes, kVector * kShortCopyThreads * kShortCopyVectors);
+    plan.block = kShortCopyThreads;
+  } else {
+    // One vector more than the bytes need: the output may start inside one.
+    plan.grid = ceil_div(bytes + kVector, kVector * kSimpleThreads);
+    plan.block = kSimpleThreads;
+  }
   return "";
 }
 
@@ -226,16 +238,17 @@ struct RowsTile {
   int64_t vectors() const { return int64_t{planes} * rows * cols; }
 };
 
-RowsTile choose_rows_tile(const Problem& p) {
+RowsTile choose_rows_tile(const Problem& p, const DeviceFacts& facts) {
   const RunsExtent runs(p);
   if (runs.repeat) return {runs, kRowsTileVectorsMost, kRowsRepeatedVectors};
   const RowsTile few(runs, kRowsTileVectors, kRowsTileVectors);
   const RowsTile many(runs, kRowsTileVectorsMost, kRowsTileVectorsMost);
+  if (part_of_l2(p, facts) > kRowsMostFrom && part_of_l2(p, facts) <= kRowsMostTo) return many;
   constexpr double kClearly = 0.95;
   return few.busy < kClearly * many.busy ? many : few;
 }
 
-WhyNot fill_rows(Plan& plan) {
+WhyNot fill_rows(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
     return "it needs an innermost dim that is contiguous on both sides";
@@ -243,7 +256,7 @@ WhyNot fill_rows(Plan& plan) {
   const int64_t run = p.dims[last(p)].extent;
   if (p.element_bytes == kVector) {
     plan.block = kSimpleThreads;
-    const RowsTile tile = choose_rows_tile(p);
+    const RowsTile tile = choose_rows_tile(p, facts);
     plan.tile[last(p)] = tile.cols;
     if (p.rank > 1) plan.tile[last(p) - 1] = tile.rows;
     if (p.rank > 2) plan.tile[last(p) - 2] = tile.planes;
@@ -585,9 +598,9 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   const WhyNot why_not = [&]() -> WhyNot {
     switch (kernel) {
       case Kernel::kCopy:
-        return fill_copy(plan);
+        return fill_copy(plan, facts);
       case Kernel::kRows:
-        return fill_rows(plan);
+        return fill_rows(plan, facts);
       case Kernel::kTileSmall:
         return fill_small(plan, choices);
       case Kernel::kNarrow:
@@ -690,7 +703,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     case Kernel::kRows: {
       if (!output_is_dense(p)) return false;
       if (p.element_bytes == kVector) {
-        const RowsTile tile = choose_rows_tile(p);
+        const RowsTile tile = choose_rows_tile(p, choices.facts());
         const int least_run = tile.planes > 1 ? kRowsLeastRunOfPlanes : kRowsLeastRun;
         if (tile.cols < least_run || tile.vectors() < kRowsLeastVectors) return false;
         return tile.cols > kRowsShortRun || !worth(Kernel::kPeriodic, p, choices);

@@ -94,10 +94,12 @@ inline constexpr SmallVariant kSmallVariants[] = {
     {4, 64, 32, 128, true, 0, {0.975, 0.40}},           // 1M x 32 .95 (.91)
     {4, 16, 128, 128, true, 0, {0.97, 0.40}},           // 16 x 2M .97 (.93)
     {4, 32, 64, 256, true, 0, {0.975, 0.40}},           // 32 x 1M .97 (.94)
-    {8, 32, 16, 128, true, 20 << 20, {0.98, 0.37}},     // 512^2 1.87 us (2.36), 1024^2 3.09 (3.74)
+    {8, 32, 16, 128, true, 17 << 19, {0.98, 0.37}},     // 512^2 1.87 us (2.36), 1024^2 3.09 (3.74)
+    {8, 64, 32, 256, true, 20 << 20, {0.98, 0.37}},     // H100: 19 of 9 to 18 MB 1.05 times 32 x 16
     {8, 32, 32, 256, true, 136 << 20, {0.98, 0.37}},    // 2048^2 .96 (.88), 4096^2 .96 (.95)
     {8, 32, 32, 256, false, 72 << 20, {0.93, 0.42}},    // 127^2 1.49 us (2.93), 2047^2 1.01 (.94)
-    {8, 64, 32, 512, false, 72 << 20, {0.93, 0.38}},    // H100: 14 of 14 to 38 MB .92 (32 x 32: .88)
+    {8, 64, 32, 256, false, 72 << 20, {0.93, 0.38}},    // H100: 512 threads .92 (32 x 32: .88), these 1.02
+                                                        // times that
     {8, 32, 16, 128, true, 0, {0.96, 0.40}},            // 2M x 16 .96 (.93)
     {8, 16, 32, 128, true, 0, {0.97, 0.40}},            // H100: 16 x 2M .98 (.96), 16 x 200000 1.00 (.96)
     {16, 16, 16, 128, true, 110 << 20, {0.98, 0.45}},   // 256^2 1.04 (32 x 16: 1.00)
@@ -141,13 +143,16 @@ inline constexpr TileVariant kTileVariants[] = {
 // GB 1.02; full of what was written before, 1.01 1.00 1.00 1.01 1.01 1.02; 7 x 8M in 4 bytes, 224 MB, 1.01
 // and 1.01. The other kernels gain 1.02 to 1.05 from 256 MB on. Not where the input is mostly broadcast:
 // 8192^2 in 8 and 16 bytes .93 to .95. Who comes next reads the output as fast as before; 16 MB that L2 then
-// holds are copied in 8.0 us for 7.6.
+// holds are copied in 8.0 us for 7.6. Smaller inputs gain 1.01 to 1.03 (H100, 190 problems of 16 to 200 MB),
+// which who comes next then pays: of 134 MB 1.0 us, a sum of the output .3 to 1.1, two copies of 14 MB that
+// L2 holds 3 to 4. What shares lines between tiles gains 1.02 to 1.06 at any size (170 problems).
 inline constexpr double kKeepTimesL2 = 3.5;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
 inline constexpr int kAsyncAlignment = 128;
 inline constexpr int kSector = 32;  // bytes that memory is read and written in
-inline constexpr int64_t kVector = 16, kLine = 128;
+inline constexpr int kVector = 16;  // bytes of the widest load and store
+inline constexpr int64_t kLine = 128;
 inline constexpr int64_t kFetched = 256;  // at multiples of them, that loads of unaligned tiles bring into L2
 inline constexpr int kOutputRowBytes = 16;  // of shared memory, to say where an output row lies
 
@@ -481,12 +486,25 @@ inline constexpr int kPiecesOutRun = 1200;
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;
 
+// Vectors that a thread of a short copy reads before it writes any, threads a block, and of which parts of L2
+// a copy is short: then most or all of it is read before the first byte is written. One H100 (50 MB of L2),
+// us with L2 full of dirty lines, a vector a thread and so: 8 MB 9.7 9.5, 10 MB 11.2 10.6, 12 MB 12.8 11.6,
+// 16 MB 15.7 14.1, 20 MB 18.7 16.8, 24 MB 21.4 21.0, 32 MB 26.9 26.4, 40 MB 32.3 31.7, 48 MB 37.8 37.9, 128
+// MB 93.2 94.3; copied before, 8 MB 5.6 5.7, 12 MB 6.8 7.1, 16 MB 10.0 8.7, 20 MB 14.4 13.0, 24 MB 18.3 18.9.
+inline constexpr int kShortCopyVectors = 8;
+inline constexpr int kShortCopyThreads = 128;
+inline constexpr double kShortCopyFrom = 1 / 6.0, kShortCopyTo = 0.8;
+
 // Vectors of 16 bytes that a block of the rows kernel moves, and how many where runs fit that less well (one
 // H200, tune.py; 64 x 1024 x 16 x 64 -> 0,2,1,3 in 1 byte .920 (.887), in 16 bytes .992 (.981); but 1000 x
 // 512 x 640 -> 1,0,2 in 8 bytes .940 (.966), 80 x 280 x 2136 -> 1,0,2 in 4 bytes .914 (.946)). With 2048 and
-// 4096 vectors all are .01 to .09 slower.
+// 4096 vectors all are .01 to .09 slower. Of these parts of L2 it moves the more of the two: one H100, drawn
+// at random, from a sixth of L2 on 1.03 times the fewer with L2 cold (30 problems) and 1.07 when run before,
+// of less 1.00 and 1.13 (43), of more than a third 1.00 and 1.00 (19); staged ones that it takes then 1.08
+// (11).
 inline constexpr int kRowsTileVectors = 512;
 inline constexpr int kRowsTileVectorsMost = 1024;
+inline constexpr double kRowsMostFrom = 1 / 16.0, kRowsMostTo = 1 / 3.0;
 // Of a run that is read for several places, with kRowsTileVectorsMost in all: 8192^2 with all rows the same,
 // 1 to 16 bytes 1.95 2.04 2.07 2.10 2.11 (512 of one run: 1.87 1.99 1.98 2.00 2.01; a fill: 2.11), heads that
 // are repeated 4 times 1.48 (1.36).

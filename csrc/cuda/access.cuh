@@ -35,8 +35,6 @@ struct WordOf<16> {
 template <int kBytes>
 using Word = typename WordOf<kBytes>::type;
 
-inline constexpr int kVector = 16;  // bytes of the widest load and store
-
 // Blocks that registers are limited for: as many of `wanted` as an SM's threads allow.
 __host__ __device__ constexpr int resident_blocks(int threads, int wanted) {
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))

@@ -60,8 +60,8 @@ __device__ __forceinline__ void store_part(uint8_t* to, uint4 v, int low, int hi
   }
 }
 
-// One run, one vector a thread: more bytes a thread, persistent grids, bulk copies and hints to stores were
-// all no faster (H200).
+// One run, one vector a thread: of copies that L2 does not hold, more bytes a thread, persistent grids, bulk
+// copies and hints to stores were all no faster (H200).
 __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_constant__ CopyParams p) {
   // The aligned vectors of the output, the first of which holds its first byte.
   const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(p.out) & (kVector - 1));
@@ -75,6 +75,25 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
   const uint64_t policy = load_policy(p.keep);
   store_part(p.out + at, aligned ? load_by<kVector>(from, policy) : cut_vector(from, low, high, policy), low,
              high);
+}
+
+// The same, aligned on both sides, several vectors a thread: all are read before the first is written.
+__global__ void __launch_bounds__(kShortCopyThreads) short_copy_kernel(const __grid_constant__ CopyParams p) {
+  constexpr int64_t kStep = kShortCopyThreads * kVector;
+  const int64_t at = blockIdx.x * (kStep * kShortCopyVectors) + threadIdx.x * kVector;
+  const int64_t end = p.bytes / kVector * kVector;
+  wait_for_inputs();
+  uint4 v[kShortCopyVectors];
+#pragma unroll
+  for (int k = 0; k < kShortCopyVectors; ++k) {
+    if (at + k * kStep < end) v[k] = *reinterpret_cast<const uint4*>(p.in + at + k * kStep);
+  }
+#pragma unroll
+  for (int k = 0; k < kShortCopyVectors; ++k) {
+    if (at + k * kStep < end) *reinterpret_cast<uint4*>(p.out + at + k * kStep) = v[k];
+  }
+  const int64_t rest = end + threadIdx.x;
+  if (blockIdx.x == gridDim.x - 1 && rest < p.bytes) p.out[rest] = p.in[rest];
 }
 
 // Many runs, contiguous on both sides, all whole aligned vectors. A block moves tile_planes planes of

@@ -670,9 +670,10 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
   auto* out = static_cast<uint8_t*>(places[0].out);
   const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream, begins_early(device)};
   switch (plan.kernel) {
-    case Kernel::kCopy:
-      return launch<copy_kernel>(
-          l, CopyParams{in, out, element_count(plan.problem) * plan.problem.element_bytes, plan.keep});
+    case Kernel::kCopy: {
+      const CopyParams params{in, out, element_count(plan.problem) * plan.problem.element_bytes, plan.keep};
+      return plan.variant == 0 ? launch<copy_kernel>(l, params) : launch<short_copy_kernel>(l, params);
+    }
     case Kernel::kTileSmall: {
       const SmallParams params = small_params(plan, places[0]);
       return run_variant<SmallKernels>({plan, small_grid(plan, params), device, stream, l.early}, params);
