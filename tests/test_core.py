@@ -566,18 +566,25 @@ def test_few_rows_go_by_vectors(shape: tuple[int, int], size: int, by_vectors: b
 @needs_cuda_build
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda c: c[0].name)
 def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
-    """From 3.5 times L2 on, whatever the kernel that knows how to; what is broadcast counts once."""
+    """From .4 times L2 on by kernels that release it again, from 3.5 by others; what is broadcast counts once."""
+    always = {"strided": False, "tile_unaligned": True, "tile_span": True}
+    releases = {"copy", "tile", "tile_small", "narrow", "periodic"}
     case, _, _ = choice
     for size in case.itemsizes:
         p = of_case(case.shape, case.dims, size, case.layout)
         read = size * math.prod(n for n, stride in zip(p.extents, p.in_strides, strict=True) if stride or n == 0)
-        for l2 in (2 * read // 7, 2 * read // 7 + 1):
+        for l2 in (2 * read // 7, 2 * read // 7 + 1, 5 * read // 2 - 2, 5 * read // 2 + 2):
             if not 1 << 10 <= l2 < 1 << 31:
                 continue
             plan = _C.plan_cuda(p, _C.DeviceFacts(l2_bytes=l2))
-            large = 2 * read >= 7 * l2
-            kept = {"strided": False, "tile_unaligned": True, "tile_span": True}
-            assert plan.keep == kept.get(plan.kernel, large), plan
+            early = plan.kernel in releases or (plan.kernel == "rows" and plan.element_bytes == 16)
+            large = 5 * read >= 2 * l2 if early else 2 * read >= 7 * l2
+            strides = {s for s in (*plan.in_strides, *plan.out_strides) if s != plan.element_bytes}
+            if (plan.kernel == "copy" and plan.block == 128) or (
+                plan.kernel == "tile_small" and any(n % 16 for n in strides)
+            ):
+                large = False  # short copies, and small tiles by elements
+            assert plan.keep == always.get(plan.kernel, large), plan
             assert ("keep=True" in str(plan)) == plan.keep
 
 

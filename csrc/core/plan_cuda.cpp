@@ -572,15 +572,36 @@ WhyNot fill_strided(Plan& plan) {
 }
 
 // Whether L2 is asked to keep lines of the input longer than those of the output.
-bool keeps_input(Kernel kernel, const Problem& p, const DeviceFacts& facts) {
-  if (kernel == Kernel::kStrided) return false;
-  // Tiles share lines, and halos.
-  if (kernel == Kernel::kTileUnaligned || kernel == Kernel::kTileSpan) return true;
+bool keeps_input(const Plan& plan, const DeviceFacts& facts) {
+  const Problem& p = plan.problem;
+  double times_l2 = kKeepReleasedTimesL2;
+  switch (plan.kernel) {
+    case Kernel::kStrided:
+      return false;
+    case Kernel::kTileUnaligned:
+    case Kernel::kTileSpan:  // tiles share lines, and halos
+      return true;
+    case Kernel::kCopy:
+      if (plan.variant > 0) return false;
+      break;
+    case Kernel::kTileSmall:
+      if (!kSmallVariants[plan.variant].vectors) return false;
+      break;
+    case Kernel::kTile:
+    case Kernel::kNarrow:
+    case Kernel::kPeriodic:
+      break;
+    case Kernel::kRows:
+      if (p.element_bytes < kVector) times_l2 = kKeepTimesL2;
+      break;
+    default:
+      times_l2 = kKeepTimesL2;
+  }
   int64_t bytes = p.element_bytes;
   for (int d = 0; d < p.rank; ++d) {
     if (p.dims[d].in_stride != 0) bytes *= p.dims[d].extent;
   }
-  return static_cast<double>(bytes) >= kKeepTimesL2 * facts.l2_bytes;
+  return static_cast<double>(bytes) >= times_l2 * facts.l2_bytes;
 }
 
 WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choices) {
@@ -627,7 +648,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
     return "there is no such kernel";
   }();
   if (!why_not.empty()) return why_not;
-  plan.keep = keeps_input(kernel, p, facts);
+  plan.keep = keeps_input(plan, facts);
   if (plan.grid > kMostBlocks)
     return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
   if (plan.shared_bytes > facts.shared_per_block) {

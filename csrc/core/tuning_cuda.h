@@ -142,11 +142,14 @@ inline constexpr TileVariant kTileVariants[] = {
 // without, L2 full of what was read before: 96 MB .98, 160 MB .98, 192 MB .99, 320 MB 1.00, 480 MB 1.01, 1
 // GB 1.02; full of what was written before, 1.01 1.00 1.00 1.01 1.01 1.02; 7 x 8M in 4 bytes, 224 MB, 1.01
 // and 1.01. The other kernels gain 1.02 to 1.05 from 256 MB on. Not where the input is mostly broadcast:
-// 8192^2 in 8 and 16 bytes .93 to .95. Who comes next reads the output as fast as before; 16 MB that L2 then
-// holds are copied in 8.0 us for 7.6. Smaller inputs gain 1.01 to 1.03 (H100, 190 problems of 16 to 200 MB),
-// which who comes next then pays: of 134 MB 1.0 us, a sum of the output .3 to 1.1, two copies of 14 MB that
-// L2 holds 3 to 4. What shares lines between tiles gains 1.02 to 1.06 at any size (170 problems).
+// 8192^2 in 8 and 16 bytes .93 to .95. Who comes next reads the output as fast as before, but has less of L2:
+// two copies of 14 MB take 23 us for 19.5 (H100).
 inline constexpr double kKeepTimesL2 = 3.5;
+// Kernels that release lines again when these are stored do not take L2 from who comes next (20 us), and gain
+// from here on. One H100, problems of 20 to 183 MB drawn at random, over none kept: copies 1.02 (25), runs
+// 1.02 (24), periods 1.017 (20), tiles 1.016 (49), small ones 1.015 (29), narrow 1.009 (21). What tiles share
+// must not be released so soon: unaligned ones and spans .96 to .99, and with none kept .93 to .98.
+inline constexpr double kKeepReleasedTimesL2 = 0.4;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
 inline constexpr int kAsyncAlignment = 128;

@@ -52,9 +52,31 @@ __device__ __forceinline__ uint64_t keep_policy() {
   return policy;
 }
 
-// The same for a plan that wants it, else no other than loads have by themselves. As a policy that is a hint
-// like the other, and no branch parts the loads (narrow, 12 x 5M of 4 bytes, .85 with one); but asynchronous
-// copies take it for an illegal instruction, so that it is not trusted where it was not run.
+// Makes the line that holds `p` one like others again, when what was read of it is stored: L2 is then free
+// for who comes next.
+__device__ __forceinline__ void release_line(const uint8_t* p) {
+  const uintptr_t line = reinterpret_cast<uintptr_t>(p) & ~static_cast<uintptr_t>(kLine - 1);
+  asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"(line) : "memory");
+  static_assert(kLine == 128);
+}
+
+// The same by the thread that has read the first vector of the line.
+__device__ __forceinline__ void release_line_of_vector(const uint8_t* p) {
+  if ((reinterpret_cast<uintptr_t>(p) & (kLine - 1)) < kVector) release_line(p);
+}
+
+// Lines of a tile, which has `bytes` of each of `rows` input rows from row_at(row) on.
+template <class RowAt>
+__device__ __forceinline__ void release_rows(int rows, int bytes, int lines, int threads, RowAt row_at) {
+  for (int i = threadIdx.x; i < rows * lines; i += threads) {
+    const int row = i / lines, at = (i - row * lines) * static_cast<int>(kLine);
+    if (at < bytes) release_line(row_at(row) + at);
+  }
+}
+
+// keep_policy() for a plan that wants it, else no other than loads have by themselves. As a policy that is a
+// hint like the other, and no branch parts the loads (narrow, 12 x 5M of 4 bytes, .85 with one); but
+// asynchronous copies take it for an illegal instruction, so that it is not trusted where it was not run.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 #define TX_HINTS_USUAL_POLICY
 #endif

@@ -166,6 +166,11 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
     store_from_shared<kVector>(out, shared, 0, wide, kNarrowThreads);
     store_from_shared<kWord>(out, shared, wide, bytes, kNarrowThreads);
   }
+  if (p.keep) {
+    const int of_row = kMerge ? words * kWord : bytes;
+    release_rows(kMerge ? p.rows : 1, of_row, ceil_div(of_row, kLine), kNarrowThreads,
+                 [&](int row) { return in + row * p.pitch; });
+  }
 }
 
 // By vectors: of so few rows that a lane holds a block of all of them, 16 bytes of each, where everything
@@ -251,6 +256,12 @@ __global__ void __launch_bounds__(kNarrowThreads)
   } else if (lane < lanes) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) store_global(out + r * p.pitch, vector(r));
+  }
+  if (p.keep && (kMerge ? lane < lanes : true)) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (kMerge || is_there(i)) release_line_of_vector(in + (kMerge ? i * p.pitch : i * kLanes * kVector));
+    }
   }
 }
 

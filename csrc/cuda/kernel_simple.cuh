@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
   const uint64_t policy = load_policy(p.keep);
   store_part(p.out + at, aligned ? load_by<kVector>(from, policy) : cut_vector(from, low, high, policy), low,
              high);
+  if (p.keep) release_line_of_vector(from);
 }
 
 // The same, aligned on both sides, several vectors a thread: all are read before the first is written.
@@ -136,7 +137,9 @@ __global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_const
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const Vector at = find(first + b * kSimpleThreads);
-      if (at.is_there) *reinterpret_cast<uint4*>(out + at.out) = v[b];
+      if (!at.is_there) continue;
+      *reinterpret_cast<uint4*>(out + at.out) = v[b];
+      if (p.keep) release_line_of_vector(in + at.in);
     }
   }
 }
