@@ -568,7 +568,7 @@ def test_few_rows_go_by_vectors(shape: tuple[int, int], size: int, by_vectors: b
 def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
     """From .4 times L2 on by kernels that release it again, from 3.5 by others; what is broadcast counts once."""
     always = {"strided": False, "tile_unaligned": True, "tile_span": True}
-    releases = {"copy", "tile", "tile_small", "narrow", "periodic"}
+    releases = {"copy", "tile", "narrow", "periodic"}
     case, _, _ = choice
     for size in case.itemsizes:
         p = of_case(case.shape, case.dims, size, case.layout)
@@ -579,11 +579,8 @@ def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
             plan = _C.plan_cuda(p, _C.DeviceFacts(l2_bytes=l2))
             early = plan.kernel in releases or (plan.kernel == "rows" and plan.element_bytes == 16)
             large = 5 * read >= 2 * l2 if early else 2 * read >= 7 * l2
-            strides = {s for s in (*plan.in_strides, *plan.out_strides) if s != plan.element_bytes}
-            if (plan.kernel == "copy" and plan.block == 128) or (
-                plan.kernel == "tile_small" and any(n % 16 for n in strides)
-            ):
-                large = False  # short copies, and small tiles by elements
+            if plan.kernel == "copy" and plan.block == 128:
+                large = False  # short
             assert plan.keep == always.get(plan.kernel, large), plan
             assert ("keep=True" in str(plan)) == plan.keep
 

@@ -584,9 +584,6 @@ bool keeps_input(const Plan& plan, const DeviceFacts& facts) {
     case Kernel::kCopy:
       if (plan.variant > 0) return false;
       break;
-    case Kernel::kTileSmall:
-      if (!kSmallVariants[plan.variant].vectors) return false;
-      break;
     case Kernel::kTile:
     case Kernel::kNarrow:
     case Kernel::kPeriodic:

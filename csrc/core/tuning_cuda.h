@@ -147,8 +147,9 @@ inline constexpr TileVariant kTileVariants[] = {
 inline constexpr double kKeepTimesL2 = 3.5;
 // Kernels that release lines again when these are stored do not take L2 from who comes next (20 us), and gain
 // from here on. One H100, problems of 20 to 183 MB drawn at random, over none kept: copies 1.02 (25), runs
-// 1.02 (24), periods 1.017 (20), tiles 1.016 (49), small ones 1.015 (29), narrow 1.009 (21). What tiles share
-// must not be released so soon: unaligned ones and spans .96 to .99, and with none kept .93 to .98.
+// 1.02 (24), periods 1.017 (20), tiles 1.016 (49), narrow 1.009 (21). Small tiles gained 1.015 (29), but what
+// releases lines made them longer: 1 MB took .2 to .4 us more. What tiles share must not be released so soon:
+// unaligned ones and spans .96 to .99, and with none kept .93 to .98.
 inline constexpr double kKeepReleasedTimesL2 = 0.4;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
