@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch.utils.benchmark import Compare, Timer
 
-from .machine import Machine, available_bytes, choose_device, clocks, describe_machine
+from .machine import Machine, check_host_memory, choose_device, clocks, describe_machine
 from .measure import (
     Clock,
     Effort,
@@ -57,14 +57,6 @@ TIMER_CASES = 4  # rows of the torch.utils.benchmark table
 # the estimate of the time left.
 SETUP_S = {EVERYWHERE: 0.02, EVERY_CASE: 0.5, FIRST_ONLY: 3.0}
 CHECKED_BYTES_S = {"cuda": 20e9, "cpu": 0.2e9}
-
-
-def check_host_memory(job: Job, names: Sequence[str]) -> None:
-    """A host that runs out of memory kills the process, so a case that cannot fit is refused before it starts."""
-    tensors = 5 + 4 * any(PROVIDERS[name].computes for name in names)  # input, copy, expected, output, and one result
-    needed, available = tensors * job.bytes, available_bytes()
-    if available is not None and needed > available:
-        raise MemoryError(f"needs about {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are available")
 
 
 def moved_bytes(x: torch.Tensor) -> int:
@@ -191,7 +183,8 @@ class Bench:
         moved = 2 * job.bytes
         try:
             if self._machine.device == "cpu":
-                check_host_memory(job, names)
+                # Input, copy, expected, output, and one result.
+                check_host_memory((5 + 4 * any(PROVIDERS[name].computes for name in names)) * job.bytes)
             x = job.make_input(self._device)
             moved = moved_bytes(x)
             effort = self.effort(job)

@@ -26,7 +26,7 @@ import torch
 
 from torch_transpose import _C
 
-from .machine import Machine, choose_device, describe_machine
+from .machine import Machine, check_host_memory, choose_device, describe_machine
 from .measure import Clock, Effort, flushed_device_clock, host_clock, interleave, same_bytes
 from .rows import Table, geometric_mean
 from .selection import ITEMSIZE_DTYPE, Case, make_input
@@ -37,6 +37,8 @@ COPIES = ("copy", "tx_copy")
 LAST_RESORT = ("none", "strided")  # kernels that are timed only where they are chosen
 WORST = 10  # problems that are named
 LEAST_BYTES = 1000  # of a problem: there are some of every width
+MOST_OVER = 2  # times as many bytes as asked for, at most: dims are whole
+TENSORS = 4  # of a problem, at once: input, output, expected, and the elements from which the input is made
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def random_problem(seed: int, index: int, itemsizes: Sequence[int], least: float
             multiple = unit if d in (len(dims) - 1, dims[-1]) else 1
             shape.append(max(2, round(elements ** (share / sum(shares)) / multiple)) * multiple)
         problem = Problem(tuple(shape), tuple(dims), itemsize)
-        if least / 2 <= problem.bytes <= most * 2:
+        if least / MOST_OVER <= problem.bytes <= most * MOST_OVER:
             return problem
 
 
@@ -181,6 +183,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     device = torch.device(choose_device(options.device))
+    if device.type == "cpu":
+        try:
+            check_host_memory(math.ceil(TENSORS * MOST_OVER * options.bytes[1]))
+        except MemoryError as error:
+            raise SystemExit(f"--bytes {options.bytes[1]:g} is too much: a problem {error}") from None
     machine = describe_machine(device.type, "python -m benchmarks.choices")
     clock = flushed_device_clock(device) if device.type == "cuda" else host_clock
     verdicts = []

@@ -157,3 +157,13 @@ def available_bytes() -> int | None:
     except OSError:
         return None
     return int(found[1]) * 1024 if found else None
+
+
+def check_host_memory(needed: int) -> None:
+    """A host that runs out of memory kills the process, so what needs more bytes than there are is refused before.
+
+    MemoryError: it does.
+    """
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise MemoryError(f"needs about {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are available")

@@ -744,7 +744,7 @@ def test_wrong_bytes_fail_the_run(
 
 def test_what_does_not_fit_is_refused(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.jsonl"
-    monkeypatch.setattr(program, "available_bytes", lambda: 100)
+    monkeypatch.setattr(machine, "available_bytes", lambda: 100)
     assert run("cpu", path, "--suite", "matrix", "--itemsize", "4") == 0
     found = results.load(path)
     assert {r.status for r in found} == {"refused"} and {r.provider for r in found} > {"copy", "aten", "tx"}

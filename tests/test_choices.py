@@ -11,7 +11,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks import choices
+from benchmarks import choices, machine
 from benchmarks.choices import Problem, Verdict
 from benchmarks.measure import Effort, Sample
 from benchmarks.providers import Call
@@ -113,6 +113,12 @@ def test_bad_options(arguments: list[str], error: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         choices.parse(arguments)
     assert re.search(error, capsys.readouterr().err)
+
+
+def test_problems_that_the_host_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: 10**9)
+    with pytest.raises(SystemExit, match=r"--bytes 2e\+08 is too much: a problem needs about 1\.6 GB, and 1\.0 GB are"):
+        choices.main(["--device", "cpu", "--bytes", "1e6", "2e8"])
 
 
 def test_forced_into_a_given_output() -> None:
