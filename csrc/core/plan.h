@@ -54,7 +54,7 @@ struct Plan {
   StagedLayout layout;     // of the staged kernel's tile
   int variant = 0;         // CUDA: row of the kernel's table in tuning_cuda.h; narrow: 0 by words, else one
                            // less than the rows that go by vectors; rows: 1 where runs are long; copy: 1
-                           // of short ones
+                           // if it is short
   int64_t grid = 0;        // CUDA: blocks, all along x
   int block = 0;           // CUDA: threads a block
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block

@@ -10,9 +10,10 @@
 // Small in all that a launch has to wait for (one H200, 64^2 to 1024^2): parameters (of 1 KB, up to .6 us
 // more where L2 is cold), the block's number (three grid dims: nothing is divided), the tile. It begins while
 // what was queued before ends. Tried and slower: columns straight from registers to the output (.1 to .3 us,
-// though without a barrier); fewer threads with more units; keeping input lines in L2 (to 256 MB). Blocks are
-// numbered along the input's rows, where those can be: DRAM is read in its order (one H100, problems drawn at
-// random of 4 MB and more, along the output's and so, 4, 8 and 16 bytes .955 .969 1.002 -> .972 .990 1.019).
+// though without a barrier); fewer threads with more units; keeping input lines in L2 and releasing them.
+// Blocks are numbered along the input's rows, where those can be: DRAM is read in its order (one H100,
+// problems drawn at random of 4 MB and more, along the output's and so, 4, 8 and 16 bytes .955 .969 1.002 ->
+// .972 .990 1.019).
 #pragma once
 
 #include "core/tuning_cuda.h"
