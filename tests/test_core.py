@@ -1114,17 +1114,22 @@ def test_when_cores_that_move_half_lines_leave_the_cache(
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
-    """Beyond a near cache; 2 and 4 bytes in blocks only where rows conflict, bytes always."""
+    """Beyond a near cache; 2 and 4 bytes in blocks only where rows conflict and little is moved, bytes always."""
 
-    def plan(n: int, size: int) -> _C.Plan:
+    def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
-        return _C.plan_cpu(of_case((n, n), (1, 0), size), 2, **facts)
+        return _C.plan_cpu(of_case((n, cols or n), (1, 0), size), 2, **facts)
 
     tiles = {2: [1024, 128], 4: [1024, 32], 16: [2048, 16]}
     assert {size: plan(8000, size).tile for size in tiles} == tiles
     assert not any(plan(8000, size).in_blocks for size in tiles)
-    assert [plan(8192, size).in_blocks for size in (2, 4, 16)] == [True, True, False]
-    assert plan(4096, 1).in_blocks
+    assert {size: plan(8192, size).tile for size in tiles} == tiles
+    assert not any(plan(8192, size).in_blocks for size in tiles)
+    assert plan(2048, 2).in_blocks and plan(1536, 4).in_blocks
+    assert plan(4096, 1).in_blocks and plan(4096, 1).tile == [256, 2048]
+    far = plan(8192, 1)  # rows of bytes far apart: where a line is one vector, and input rows begin at lines
+    assert (far.kernel, far.tile) == (("tile", [128, 4096]) if line_vectors == 1 else ("staged", far.tile))
+    assert plan(8192, 1, 8208).kernel == "staged"
 
 
 @pytest.mark.parametrize(
