@@ -41,13 +41,13 @@ inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
 // Bytes that stream to rows far apart where cores move lines in halves and input rows begin at lines: 128 of
-// a row, two lines (Zen 4 with AVX-512, 36 problems drawn at random, staged and so, .57 -> .65; with
-// input rows that begin between lines .53 -> .36).
+// a row, two lines (Zen 4 with AVX-512, problems drawn at random, staged and so, huge pages, .57 -> .65 (36),
+// pages of 4 KB .64 -> .68 (32); with input rows that begin between lines .53 -> .36).
 inline constexpr TileShape kBlocksOfLinesShape = {128, 4096};
 // Where cores move lines in halves, elements of 2 and 4 bytes stream in blocks, for pitches that conflict, up
 // to so many eighths of the last cache; more of them in the tiles of kStreamedShape. Zen 4, problems drawn at
-// random, of a copy: 2 bytes .43 -> .59 (21), 4 bytes .50 -> .76 (22); AVX2 .47 -> .62 (11), .43 -> .67 (24);
-// but of less, in 4 bytes, .54 -> .47.
+// random, of a copy, huge pages: 2 bytes .43 -> .59 (21), 4 bytes .50 -> .76 (22); AVX2 .47 -> .62 (11), .43
+// -> .67 (24); pages of 4 KB: .64 -> .65 (7), .64 -> .81 (21); but of less, in 4 bytes, .54 -> .47.
 inline constexpr int kBlocksStay = 6;
 // Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do
 // not. High and narrow tiles read on from where they were, which the machine's prefetchers follow. Of a copy,
