@@ -202,7 +202,8 @@ WhyNot fill_copy(Plan& plan, const DeviceFacts& facts) {
   if (!one_run(p)) return "it needs one run that is contiguous on both sides after normalising";
   const int64_t bytes = element_count(p) * p.element_bytes;
   const bool aligned = (p.in_address | p.out_address) % kVector == 0;
-  plan.variant = aligned && part_of_l2(p, facts) > kShortCopyFrom && part_of_l2(p, facts) <= kShortCopyTo;
+  const double part = part_of_l2(p, facts);
+  plan.variant = aligned && part > kShortCopyFrom && part <= kShortCopyTo;
   if (plan.variant > 0) {
     plan.grid = ceil_div(bytes, kVector * kShortCopyThreads * kShortCopyVectors);
     plan.block = kShortCopyThreads;
@@ -243,7 +244,8 @@ RowsTile choose_rows_tile(const Problem& p, const DeviceFacts& facts) {
   if (runs.repeat) return {runs, kRowsTileVectorsMost, kRowsRepeatedVectors};
   const RowsTile few(runs, kRowsTileVectors, kRowsTileVectors);
   const RowsTile many(runs, kRowsTileVectorsMost, kRowsTileVectorsMost);
-  if (part_of_l2(p, facts) > kRowsMostFrom && part_of_l2(p, facts) <= kRowsMostTo) return many;
+  const double part = part_of_l2(p, facts);
+  if (part > kRowsMostFrom && part <= kRowsMostTo) return many;
   constexpr double kClearly = 0.95;
   return few.busy < kClearly * many.busy ? many : few;
 }
