@@ -568,7 +568,7 @@ def test_few_rows_go_by_vectors(shape: tuple[int, int], size: int, by_vectors: b
 def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
     """From .4 times L2 on by kernels that release it again, from 3.5 by others; what is broadcast counts once."""
     always = {"strided": False, "tile_unaligned": True, "tile_span": True}
-    releases = {"copy", "tile", "narrow", "periodic"}
+    releases = {"copy", "tile", "tile_small", "narrow", "periodic"}
     case, _, _ = choice
     for size in case.itemsizes:
         p = of_case(case.shape, case.dims, size, case.layout)
@@ -581,8 +581,27 @@ def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
             large = 5 * read >= 2 * l2 if early else 2 * read >= 7 * l2
             if plan.kernel == "copy" and plan.block == 128:
                 large = False  # short
+            if plan.kernel == "tile_small" and math.prod(p.extents) * size <= 24 << 20:
+                large = large and plan.keep  # only tiles for more than that know how to
             assert plan.keep == always.get(plan.kernel, large), plan
             assert ("keep=True" in str(plan)) == plan.keep
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("shape", "size", "keep"),
+    [
+        ((2000000, 16), 4, True),  # tiles that span the matrix
+        ((16, 300000), 4, True),
+        ((4096, 4096), 8, True),
+        ((2048, 1024), 8, False),
+        ((700, 700), 16, False),
+    ],
+)
+def test_small_tiles_of_large_inputs_keep_them(shape: tuple[int, int], size: int, keep: bool) -> None:
+    plan = _C.plan_cuda(of_case(shape, (1, 0), size, "contiguous"), _C.DeviceFacts(l2_bytes=16 << 20))
+    assert plan.kernel == "tile_small"
+    assert plan.keep == keep
 
 
 @needs_cuda_build

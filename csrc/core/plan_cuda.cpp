@@ -586,6 +586,9 @@ bool keeps_input(const Plan& plan, const DeviceFacts& facts) {
     case Kernel::kCopy:
       if (plan.variant > 0) return false;
       break;
+    case Kernel::kTileSmall:
+      if (!kSmallVariants[plan.variant].keeps()) return false;
+      break;
     case Kernel::kTile:
     case Kernel::kNarrow:
     case Kernel::kPeriodic:
@@ -740,7 +743,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       if (choices.tile().variant >= 0 && time > choices.tile().time) return false;
       const SmallVariant& t = kSmallVariants[choices.small().variant];
       const bool of_any_size = t.most_bytes == 0;
-      if (of_any_size && choices.narrow_by_vectors()) return false;
+      if ((of_any_size || time > kSurely) && choices.narrow_by_vectors()) return false;
       // H100, problems of 1 to 12 MB drawn at random, narrow over these, geometric means: 1 and 2 bytes, with
       // a block of it for every SM 1.16 and 1.03 (20 and 27), with fewer .95 and .74 (10 and 8); 4 and 8
       // bytes 1.01 and 1.04 (11 and 35).

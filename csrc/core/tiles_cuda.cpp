@@ -98,18 +98,18 @@ bool tile_is_aligned(const Problem& p, const TileMatrix& m) {
 
 // What it costs small tiles, for each side, that they share sectors with others. H100, 12 to 24 MB of rows of
 // whole vectors, geometric means of 6 to 12 problems drawn at random, 1, 2, 4, 8 bytes: .84 .85 .89 .93 (the
-// better of tile and unaligned: .91 .94 .94 .97), but from 8 to 12 MB .92 .96 .95 .98 (.91 .93 .96 .97). One
-// H200, 8 bytes, 83886 x 2 x 100 -> 2,1,0 .74 (unaligned .93); 257 permutations of 8 and 16 bytes drawn at
-// random that it leaves to others, beyond L2, .862 (.905), of smaller problems, 255, .879 (.873).
+// better of tile and unaligned: .91 .94 .94 .97), but from 8 to 12 MB .92 .96 .95 .98 (.91 .93 .96 .97). Read
+// in 8 bytes they cost nothing within L2: 46 of 12 to 33 MB that went to tile and unaligned 1.04 and 1.01.
+// One H200, 8 bytes, 83886 x 2 x 100 -> 2,1,0 .74 (unaligned .93); 257 permutations of 8 and 16 bytes drawn
+// at random that it leaves to others, beyond L2, .862 (.905), of smaller problems, 255, .879 (.873).
 double split_sectors_of_small(const Problem& p, const TileMatrix& m, bool aligned, bool in_adjoins,
                               bool out_adjoins, const DeviceFacts& facts) {
   constexpr double kShared = 1.1;
-  const bool counts = aligned && p.element_bytes < kVector
-                          ? element_count(p) * p.element_bytes > kManySmallTiles
-                          : is_beyond_l2(p, facts);
-  if (!counts) return 1;
-  return (!in_adjoins && input_row_addresses(p, m) % kSector != 0 ? kShared : 1) *
-         (!out_adjoins && output_row_addresses(p, m) % kSector != 0 ? kShared : 1);
+  const bool beyond_l2 = is_beyond_l2(p, facts), many = element_count(p) * p.element_bytes > kManySmallTiles;
+  const bool reads_count = aligned && p.element_bytes < 8 ? many : beyond_l2;
+  const bool writes_count = aligned && p.element_bytes < kVector ? many : beyond_l2;
+  return (reads_count && !in_adjoins && input_row_addresses(p, m) % kSector != 0 ? kShared : 1) *
+         (writes_count && !out_adjoins && output_row_addresses(p, m) % kSector != 0 ? kShared : 1);
 }
 
 }  // namespace
@@ -117,7 +117,13 @@ double split_sectors_of_small(const Problem& p, const TileMatrix& m, bool aligne
 TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
   constexpr int64_t kThreadsOfSm = 2048;
   constexpr int kBytes = 32, kElements = 4;  // of a thread
+  // Of tiles that all run at once the first is taken, or one so much fuller. H100, 2 to 4 MB drawn at random:
+  // 1, 2, 4 bytes 1.02 1.03 1.05 (10, 12, 13); of half of that .97 .95 .97, and tiles of so few rows .96 (5).
+  constexpr double kFuller = 1.5;
+  constexpr int64_t kFullerFrom = 2 << 20;
+  constexpr int kFullerRows = 32;
   TileChoice choice;
+  double choice_full = 0;
   const TileMatrix m = tile_matrix(p, 1, 1);
   if (p.rank - 2 > kMaxSmallOuterDims || m.rows == 0) return choice;
   const int64_t in_pitch = p.dims[m.row_dims[0]].in_stride, out_pitch = p.dims[m.col_dims[0]].out_stride;
@@ -134,15 +140,21 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
     if (t.element_bytes != p.element_bytes || (t.vectors && !aligned)) continue;
     const bool spanned = (t.rows <= t.cols && m.rows <= t.rows) || (t.cols <= t.rows && m.cols <= t.cols);
     const bool narrow = t.most_bytes == 0;
-    if (narrow ? !spanned || !whole_lines : bytes > t.most_bytes) continue;
+    if (narrow ? !spanned || !whole_lines : bytes < t.least_bytes || bytes > t.most_bytes) continue;
     const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
     if (std::min(bands, strips) > kMostAlongY) continue;
     const double split = split_sectors_of_small(p, m, aligned, in_pitch == in_row && strips == 1,
                                                 out_pitch == out_row && bands == 1, facts);
     const int64_t threads = t.rows * t.cols / (t.vectors ? kBytes / t.element_bytes : kElements);
     const bool at_once = bands * strips * matrices * threads <= facts.sm_count * kThreadsOfSm;
-    const double time = at_once ? 1 : t.time(filled(m.rows, t.rows) * filled(m.cols, t.cols)) * split;
-    if (choice.variant < 0 || time < choice.time) choice = {v, m, time};
+    const double full = filled(m.rows, t.rows) * filled(m.cols, t.cols);
+    const double time = at_once ? 1 : t.time(full) * split;
+    const bool fuller = bytes > kFullerFrom && t.vectors && t.rows >= kFullerRows && time == choice.time &&
+                        full > kFuller * choice_full;
+    if (choice.variant < 0 || time < choice.time || fuller) {
+      choice = {v, m, time};
+      choice_full = full;
+    }
   }
   return choice;
 }

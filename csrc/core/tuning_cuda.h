@@ -56,6 +56,11 @@ struct SmallVariant {
   bool vectors;        // 16 bytes are read and written at a time, else an element
   int64_t most_bytes;  // of a problem. 0: any, if one tile spans the matrix along its shorter side
   TileTime time;
+  int64_t least_bytes = 0;
+
+  // Whether it knows how to keep lines in L2: what that takes makes a kernel longer, and costs problems of 1
+  // MB .2 to .4 us, in which its instructions are fetched.
+  constexpr bool keeps() const { return vectors && (most_bytes == 0 || most_bytes > 24 << 20); }
 };
 
 // One H200. us of a call in a CUDA graph, or fraction of a copy with L2 cold (the other kernels). H100: one
@@ -63,9 +68,11 @@ struct SmallVariant {
 // are mostly empty: 8 x 3 x 16 x 64 x 64 reversed in 4 and 8 bytes, a quarter full, .67 .67 (unaligned: .90
 // .93), 128 x 3 x 28 x 8 x 28 x 8 -> 0,2,4,1,3,5 in 1 .58 (staged: .93).
 inline constexpr SmallVariant kSmallVariants[] = {
-    {1, 64, 64, 128, true, 1 << 20, {0.98, 0.37}},      // 512^2 1.51 us (1.81), 1024^2 1.77 (2.12)
-    {1, 128, 64, 256, true, 17 << 19, {0.98, 0.37}},    // 64 x 128 x 784 .98 (.84), 8 x 512 x 2048 1.00 (.89)
-    {1, 128, 128, 256, true, 20 << 20, {0.98, 0.37}},   // 3072^2 .96 (.84; 128 x 64 .91), 3840^2 1.03 (.97)
+    {1, 64, 64, 128, true, 1 << 20, {0.98, 0.37}},     // 512^2 1.51 us (1.81), 1024^2 1.77 (2.12)
+    {1, 128, 64, 256, true, 17 << 19, {0.98, 0.37}},   // 64 x 128 x 784 .98 (.84), 8 x 512 x 2048 1.00 (.89)
+    {1, 128, 128, 256, true, 20 << 20, {0.98, 0.37}},  // 3072^2 .96 (.84; 128 x 64 .91), 3840^2 1.03 (.97)
+    // H100: 4096^2 1.04 times 128 x 128, 23 matrices of 12 to 21 MB 1.02, but 3072^2 .95.
+    {1, 256, 128, 512, true, 20 << 20, {0.985, 0.37}, 12 << 20},
     {1, 32, 32, 256, false, 4 << 20, {0.93, 0.75}},     // 127^2 1.51 us (3.15), 1023^2 2.75 (3.73)
     {1, 64, 64, 256, false, 4 << 20, {0.93, 0.60}},     // H100: 29 of 1 to 4 MB .80 (32 x 32: .74)
     {1, 64, 64, 128, true, 0, {0.92, 0.40}},            // 4096 x 64 x 64 .97 (.93)
@@ -94,15 +101,18 @@ inline constexpr SmallVariant kSmallVariants[] = {
     {4, 64, 32, 128, true, 0, {0.975, 0.40}},           // 1M x 32 .95 (.91)
     {4, 16, 128, 128, true, 0, {0.97, 0.40}},           // 16 x 2M .97 (.93)
     {4, 32, 64, 256, true, 0, {0.975, 0.40}},           // 32 x 1M .97 (.94)
-    {8, 32, 16, 128, true, 17 << 19, {0.98, 0.37}},     // 512^2 1.87 us (2.36), 1024^2 3.09 (3.74)
-    {8, 64, 32, 256, true, 20 << 20, {0.98, 0.37}},     // H100: 19 of 9 to 18 MB 1.05 times 32 x 16
+    {8, 32, 16, 128, true, 2 << 20, {0.98, 0.37}},      // 512^2 1.87 us (2.36)
+    {8, 64, 16, 256, true, 17 << 19, {0.98, 0.37}},     // H100: 30 of 2 to 9 MB 1.02 times 32 x 16
+    {8, 64, 16, 128, true, 20 << 20, {1.00, 0.50}},     // H100: 38 of 9 to 21 MB 1.04 times 32 x 16
     {8, 32, 32, 256, true, 136 << 20, {0.98, 0.37}},    // 2048^2 .96 (.88), 4096^2 .96 (.95)
     {8, 32, 32, 256, false, 72 << 20, {0.93, 0.42}},    // 127^2 1.49 us (2.93), 2047^2 1.01 (.94)
     {8, 64, 32, 256, false, 72 << 20, {0.93, 0.38}},    // H100: 512 threads .92 (32 x 32: .88), these 1.02
                                                         // times that
     {8, 32, 16, 128, true, 0, {0.96, 0.40}},            // 2M x 16 .96 (.93)
     {8, 16, 32, 128, true, 0, {0.97, 0.40}},            // H100: 16 x 2M .98 (.96), 16 x 200000 1.00 (.96)
-    {16, 16, 16, 128, true, 110 << 20, {0.98, 0.45}},   // 256^2 1.04 (32 x 16: 1.00)
+    {16, 16, 16, 128, true, 2 << 20, {0.98, 0.45}},     // 256^2 1.04 (32 x 16: 1.00)
+    {16, 32, 16, 256, true, 17 << 19, {0.985, 0.45}},   // H100: 40 of 2 to 9 MB 1.02 times 16 x 16
+    {16, 16, 16, 128, true, 110 << 20, {0.98, 0.45}},   // matrices of 16 rows
     {16, 32, 16, 128, true, 110 << 20, {0.985, 0.45}},  // 1024^2 1.05 (16 x 16: 1.00), 2048^2 .98 (.97)
 };
 
@@ -147,9 +157,8 @@ inline constexpr TileVariant kTileVariants[] = {
 inline constexpr double kKeepTimesL2 = 3.5;
 // Kernels that release lines again when these are stored do not take L2 from who comes next (20 us), and gain
 // from here on. One H100, problems of 20 to 183 MB drawn at random, over none kept: copies 1.02 (25), runs
-// 1.02 (24), periods 1.017 (20), tiles 1.016 (49), narrow 1.009 (21). Small tiles gained 1.015 (29), but what
-// releases lines made them longer: 1 MB took .2 to .4 us more. What tiles share must not be released so soon:
-// unaligned ones and spans .96 to .99, and with none kept .93 to .98.
+// 1.02 (24), periods 1.017 (20), tiles 1.016 (49), small ones 1.020 (131), narrow 1.009 (21). What tiles
+// share must not be released so soon: unaligned ones and spans .96 to .99, and with none kept .93 to .98.
 inline constexpr double kKeepReleasedTimesL2 = 0.4;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.

@@ -68,6 +68,7 @@ __device__ __forceinline__ void release_line_of_vector(const uint8_t* p) {
 // Lines of a tile, which has `bytes` of each of `rows` input rows from row_at(row) on.
 template <class RowAt>
 __device__ __forceinline__ void release_rows(int rows, int bytes, int lines, int threads, RowAt row_at) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * lines; i += threads) {
     const int row = i / lines, at = (i - row * lines) * static_cast<int>(kLine);
     if (at < bytes) release_line(row_at(row) + at);

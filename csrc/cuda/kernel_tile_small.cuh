@@ -10,7 +10,8 @@
 // Small in all that a launch has to wait for (one H200, 64^2 to 1024^2): parameters (of 1 KB, up to .6 us
 // more where L2 is cold), the block's number (three grid dims: nothing is divided), the tile. It begins while
 // what was queued before ends. Tried and slower: columns straight from registers to the output (.1 to .3 us,
-// though without a barrier); fewer threads with more units; keeping input lines in L2 and releasing them.
+// though without a barrier); fewer threads with more units; code that keeps and releases lines, in tiles of
+// problems of a few MB.
 // Blocks are numbered along the input's rows, where those can be: DRAM is read in its order (one H100,
 // problems drawn at random of 4 MB and more, along the output's and so, 4, 8 and 16 bytes .955 .969 1.002 ->
 // .972 .990 1.019).
@@ -23,13 +24,15 @@
 namespace tx::cuda {
 
 // Vectors: 16 bytes at a time, else an element, which may lie anywhere.
-template <int Element, int Rows, int Cols, int Threads, bool Vectors>
+// Keeps: its plan may ask L2 to keep input lines.
+template <int Element, int Rows, int Cols, int Threads, bool Vectors, bool Keeps = false>
 struct SmallConfig {
   static constexpr int kElement = Element;
   static constexpr int kRows = Rows;
   static constexpr int kCols = Cols;
   static constexpr int kThreads = Threads;
   static constexpr bool kVectors = Vectors;
+  static constexpr bool kKeeps = Keeps;
   static constexpr int kWord = Element > 4 ? Element : 4;
   static constexpr int kUnitRows = kWord / Element;
   static constexpr int kUnitCols = Vectors ? kVector / kWord : 1;
@@ -85,7 +88,8 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
   p.outer.advance(blockIdx.z, in, out);
   using Load = Word<C::kLoad>;
 
-  [[maybe_unused]] const uint64_t policy = load_policy(p.keep);
+  [[maybe_unused]] uint64_t policy = 0;
+  if constexpr (C::kKeeps) policy = load_policy(p.keep);
   wait_for_inputs();
   Load v[C::kUnits][K];
 #pragma unroll
@@ -98,7 +102,7 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
       // Vectors: all rows of a unit are there, or none.
       if (row + (C::kVectors ? 0 : k) < rows && col < cols) {
         const uint8_t* const unit_row = from + uint64_t{k} * p.in_pitch;
-        if constexpr (C::kVectors) {
+        if constexpr (C::kKeeps) {
           v[u][k] = load_by<C::kLoad>(unit_row, policy);
         } else {
           v[u][k] = *reinterpret_cast<const Load*>(unit_row);
@@ -132,6 +136,12 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
         *reinterpret_cast<Word<E>*>(to) = load_shared<E>(from);
       }
     }
+  }
+  if constexpr (C::kKeeps) {
+    if (!p.keep) return;
+    constexpr int kLines = ceil_div(C::kCols * C::kElement, kLine);
+    release_rows(min(rows, uint32_t{C::kRows}), cols * E, kLines, C::kThreads,
+                 [&](int row) { return in + uint64_t(row) * p.in_pitch; });
   }
 }
 

@@ -186,7 +186,7 @@ struct SmallKernels {
   template <size_t kRow>
   static constexpr auto kernel() {
     constexpr SmallVariant v = kSmallVariants[kRow];
-    return small_kernel<SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors>>;
+    return small_kernel<SmallConfig<v.element_bytes, v.rows, v.cols, v.threads, v.vectors, v.keeps()>>;
   }
 };
 
