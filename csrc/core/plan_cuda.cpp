@@ -742,8 +742,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       const double time = choices.small().time;
       if (choices.tile().variant >= 0 && time > choices.tile().time) return false;
       const SmallVariant& t = kSmallVariants[choices.small().variant];
-      const bool of_any_size = t.most_bytes == 0;
-      if ((of_any_size || time > kSurely) && choices.narrow_by_vectors()) return false;
+      if ((t.spans || time > kSurely) && choices.narrow_by_vectors()) return false;
       // H100, problems of 1 to 12 MB drawn at random, narrow over these, geometric means: 1 and 2 bytes, with
       // a block of it for every SM 1.16 and 1.03 (20 and 27), with fewer .95 and .74 (10 and 8); 4 and 8
       // bytes 1.01 and 1.04 (11 and 35).
@@ -764,8 +763,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // with 1.24, .71 (.89), a tenth of it .87 (.79).
       const double nearly = e < 8 || !is_beyond_l2(p, choices.facts()) ? 1.12 : 1;
       constexpr double kSmall = 1.35;
-      if (!of_any_size && element_count(p) * e <= kManySmallTiles) return time <= kSmall;
-      return time <= (of_any_size ? kSurely : nearly) ||
+      if (!t.spans && element_count(p) * e <= kManySmallTiles) return time <= kSmall;
+      return time <= (t.spans ? kSurely : nearly) ||
              (time <= choices.unaligned().time && before_staged(time));
     }
     case Kernel::kNarrow:

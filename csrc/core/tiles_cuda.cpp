@@ -139,8 +139,8 @@ TileChoice choose_small(const Problem& p, const DeviceFacts& facts) {
     const SmallVariant& t = kSmallVariants[v];
     if (t.element_bytes != p.element_bytes || (t.vectors && !aligned)) continue;
     const bool spanned = (t.rows <= t.cols && m.rows <= t.rows) || (t.cols <= t.rows && m.cols <= t.cols);
-    const bool narrow = t.most_bytes == 0;
-    if (narrow ? !spanned || !whole_lines : bytes < t.least_bytes || bytes > t.most_bytes) continue;
+    if (t.spans && (!spanned || !whole_lines)) continue;
+    if (bytes < t.least_bytes || (t.most_bytes != 0 && bytes > t.most_bytes)) continue;
     const int64_t bands = ceil_div(m.rows, t.rows), strips = ceil_div(m.cols, t.cols);
     if (std::min(bands, strips) > kMostAlongY) continue;
     const double split = split_sectors_of_small(p, m, aligned, in_pitch == in_row && strips == 1,
