@@ -1126,7 +1126,7 @@ def test_when_cores_that_move_half_lines_leave_the_cache(
     """Of 32 MiB. AVX-512 on a core whose L1 cache has 32 KiB, as AVX2: tiles earlier, staged wide elements later."""
     for kib, kernel in ((32, early), (48, late)):
         facts = {"l1_bytes": kib << 10, "l3_bytes": 32 << 20, "line_vectors": 1, "piece_bytes": 0}
-        plan = _C.plan_cpu(of_case(shape, dims, size), 2, **facts)
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=False, **facts)
         assert kernel_and_stores(plan) == kernel, (kib, plan)
         assert (plan.stores == "ordinary") == (kernel == "tile"), (kib, plan)
 
@@ -1137,7 +1137,7 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
 
     def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
-        return _C.plan_cpu(of_case((n, cols or n), (1, 0), size), 2, **facts)
+        return _C.plan_cpu(of_case((n, cols or n), (1, 0), size), 2, carries_bytes=False, **facts)
 
     tiles = {2: [1024, 128], 4: [1024, 32], 16: [2048, 16]}
     assert {size: plan(8000, size).tile for size in tiles} == tiles
@@ -1178,6 +1178,36 @@ def test_which_rows_are_carried() -> None:
     assert [plan((3001, 3003), 16, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
     assert [plan((3001, 3003), 4, 64, vectors).carries for vectors in (0, 1, 2)] == [False, True, False]
     assert plan((20_001, 600), 4, 64).tile == [304, 128]  # not 512 and 88
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "carries", "shifts"),
+    [
+        ((8191, 8193), (1, 0), 2, True, True),  # input rows next to a multiple of a way
+        ((8191, 8193), (1, 0), 4, True, True),
+        ((8191, 8193), (1, 0), 8, True, True),
+        ((8191, 8193), (1, 0), 16, True, False),  # four rows make a vector
+        ((7001, 5003), (1, 0), 4, True, False),
+        ((2003, 37, 1025), (2, 1, 0), 4, True, False),  # pitches of other dims do not count: 37 x 4100 bytes
+        ((8191, 8193), (1, 0), 1, False, False),
+        ((7001, 5003), (1, 0), 1, True, False),
+    ],
+)
+def test_carried_rows_that_crowd(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, carries: bool, shifts: bool
+) -> None:
+    problem = of_case(shape, dims, size)
+    facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
+    plan = _C.plan_cpu(problem, 2, carries_bytes=True, **facts)
+    assert (plan.carries, plan.shifts) == (carries, shifts), plan
+    assert ("shifts=True" in str(plan)) == shifts
+    if size == 1:
+        assert not _C.plan_cpu(problem, 2, carries_bytes=False, **facts).carries
+        assert not _C.plan_cpu(problem, 2, carries_bytes=True, **facts | {"l1_bytes": 48 << 10}).carries
+    else:
+        assert plan.tile[-1] * size == 512
+        moved = _C.Problem(size, problem.extents, problem.in_strides, problem.out_strides, 64 + size // 2, 64)
+        assert not _C.plan_cpu(moved, 2, **facts).shifts, "elements lie across words"
 
 
 def test_long_runs_fit_a_tile() -> None:

@@ -207,6 +207,17 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
          rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
 }
 
+// Whether the input rows that make a vector have their lines in so few sets of the L1 cache that one is gone
+// before the next vector needs the rest of it: pitches next to multiples of a way.
+bool input_rows_crowd(const Problem& p) {
+  constexpr int64_t kSets = 64, kMany = 4;
+  const int64_t rows = line_elements(p.element_bytes);
+  int64_t lines[kSets] = {}, most = 0;
+  for (int64_t r = 0; r < rows; ++r)
+    most = std::max(most, ++lines[std::abs(r * p.dims[p.rank - 1].in_stride) / kLine % kSets]);
+  return most > std::max(kMany, rows / 8);
+}
+
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
   double eighths = kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
@@ -278,12 +289,16 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // bytes .71 -> .81; .51 -> .53, in 16 .72 -> .84; .54 -> .69, 2047 x 2049 in 4 .61 -> .84; .34 -> .47, 3001 x
 // 3003 in 2 .71 -> .90; .42 -> .56, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78; .39 -> .52; but 8191 x 8193 in 2
 // .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
-// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32.
+// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes where cores move lines in halves, and input rows
+// do not crowd: Zen 4 with AVX-512 VBMI, 6 to 140 MB drawn at random, of a copy, staged and so, huge pages
+// .51
+// -> .67 (58, none slower), pages of 4 KB .46 -> .63 (39, none); but 8191 x 8193 .62 -> .52.
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
-  constexpr int kEighths[] = {0, 4, 5, 6, 6};
-  constexpr int64_t kRowBytes[] = {0, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
+  constexpr int kEighths[] = {5, 4, 5, 6, 6};
+  constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts)) return false;
   const int64_t e = p.element_bytes;
+  if (e == 1 && (!leaves_early(facts) || input_rows_crowd(p))) return false;
   if (!fills(p, facts, kEighths[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (p.dims[row].extent * e < kInputRunBytes) return false;
@@ -291,10 +306,16 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   return !fuse_sides(p, row, facts).fuse();
 }
 
+// Whether what is carried is read by whole lines, too. Of a copy: Zen 4 with AVX-512, 4095 x 4097 in 2, 4 and
+// 8 bytes .55 -> .70, .67 -> .74, .88 -> .96, 8191 x 8193 in 2 .56 -> .68; Xeon with AVX-512, 16 threads,
+// both in 2 and 4 bytes .55 -> .60, .66 -> .73; but of rows that do not crowd .64 -> .60, .65 -> .64; 16
+// bytes .87 -> .83.
+bool shifts_rows(const Problem& p) { return can_shift_rows(p) && input_rows_crowd(p); }
+
 // Bands of one size.
-TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes, bool near) {
+TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes, const CpuFacts& facts) {
   constexpr int64_t kTileBytes = 512;  // of an output row
-  const int64_t bands = ceil_div(rows, kCarriedShapeRows[near][width_row(element_bytes)]);
+  const int64_t bands = ceil_div(rows, kCarriedShapeRows[streamed_row(facts)][width_row(element_bytes)]);
   return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
           std::min(cols, kTileBytes / element_bytes)};
 }
@@ -414,7 +435,7 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
   if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
-  if (plan.carries) return carried_shape(rows, cols, e, cache_is_near(facts));
+  if (plan.carries) return carried_shape(rows, cols, e, facts);
   const bool streaming = plan.stores == Stores::kStreaming;
   const bool of_lines = streaming && streams_bytes_far(p, row, facts);
   const TileShape wanted = plan.in_blocks ? (of_lines ? kBlocksOfLinesShape : kBlocksShape[width])
@@ -516,6 +537,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kTile) {
     stream = streams_tiles(normalised, facts);
     plan.carries = !stream && carries_rows(normalised, facts);
+    plan.shifts = plan.carries && shifts_rows(normalised);
     stream |= plan.carries;
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
@@ -673,10 +695,18 @@ int64_t tile_cols(const Plan& plan) {
 
 bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
-  if (facts.line_vectors != 1 || !is_plain(e) || e < 2) return false;
+  if (facts.line_vectors != 1 || !is_plain(e) || (e == 1 && !facts.carries_bytes)) return false;
   uint64_t bits = p.out_address;
   for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   return bits % std::min<int64_t>(e, 8) == 0;
+}
+
+bool can_shift_rows(const Problem& p) {
+  const int64_t e = p.element_bytes;
+  if (e < 2 || e > 8) return false;
+  uint64_t bits = p.in_address;
+  for (int d = 0; d < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
+  return bits % e == 0;
 }
 
 int first_adjoining_dim(const Plan& plan) {

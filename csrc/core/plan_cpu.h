@@ -15,6 +15,7 @@ struct CpuFacts {
   int threads = 1;               // most threads a call may use
   const char* isa = "portable";  // name of the micro-kernels in use
   int line_vectors = 0;          // of theirs that make a line they write past the caches; 0: they write none
+  bool carries_bytes = false;    // whether they put lines together of bytes, too
   int64_t piece_bytes[2] = {0, 0};  // up to which they permute pieces: elements of one byte, and of more
   int64_t l1_bytes = 48 << 10;      // first data cache, of a core
   int64_t l3_bytes = 32 << 20;      // last cache, shared by all cores
@@ -69,6 +70,8 @@ int64_t tile_cols(const Plan& plan);
 // that does.
 bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
 inline constexpr int64_t kCarriedRows = 1024;
+// Whether those that carry can read whole lines, too.
+bool can_shift_rows(const Problem& normalised);
 
 // The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
 // dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole

@@ -62,12 +62,15 @@ inline constexpr TileShape kStreamedShape[3][5] = {
     {{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
     {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}},
     {{64, 64}, {1024, 128}, {1024, 32}, {2048, 16}, {2048, 16}}};
-// Rows of tiles that carry, by whether the last cache is near. 256 and so: Xeon, 16 threads; 4, 8191 x 8193
+// Rows of tiles that carry, by the rows of kStreamedShape. 256 and so: Xeon, 16 threads; 4, 8191 x 8193
 // in 4 bytes .66 -> .70; .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x
 // 8193 in 8 .77 -> .81, 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4
-// 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67.
-inline constexpr int64_t kCarriedShapeRows[2][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
-                                                    {0, 256, 512, 512, 512}};
+// 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67. Zen
+// 4 with AVX-512, eight matrices, with 256, 512 and 1024, 2 bytes .74 .75 .76; six, with 512 and 1024, 1 byte
+// .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86 .88.
+inline constexpr int64_t kCarriedShapeRows[3][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
+                                                    {0, 256, 512, 512, 512},
+                                                    {512, kCarriedRows, kCarriedRows, 512, 512}};
 // What is staged or carried has at least so many rows for the threads' sake.
 inline constexpr int64_t kLeastBandRows = 64;
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has

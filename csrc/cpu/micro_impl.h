@@ -80,18 +80,35 @@ struct Placed {
   TX_MEMBER Byte* operator()(int64_t row) const { return first + places[row]; }
   TX_MEMBER Placed from(int64_t row, int64_t bytes) const { return {first + bytes, places + row}; }
 };
+// Input rows that begin anywhere in a line and are read by whole lines: `before` has each row's line before
+// the next one, a line apart.
+struct ShiftedRow {
+  const char* from;
+  char* before;
+};
+struct ShiftedRows {
+  Pitched<const char> from;
+  char* before;
+  TX_MEMBER ShiftedRow operator()(int64_t row) const { return {from(row), before + row * kLine}; }
+};
+
 // Rows at any pitch, of which whole lines are written. `carried` has, for each row, the line's worth of it
-// that comes before, and is given what was stored instead.
+// that comes before, and is given what was stored instead. With each a line of the input is asked for, that
+// of the next tile's row, whether or not it exists: all at once are more than a core can queue (six matrices,
+// of a copy, all at once and so, Zen 4, 1 to 16 bytes .56 .63 .66 .81 .85 -> .62 .64 .71 .80 .86; Xeon, 16
+// threads, 2 and 4 bytes .62 .65 -> .64 .66).
 struct CarriedRow {
   char* to;
   char* carried;
+  intptr_t later;
 };
 struct CarriedRows {
   Pitched<char> to;
   char* carried;
-  TX_MEMBER CarriedRow operator()(int64_t row) const { return {to(row), carried + row * kLine}; }
-  TX_MEMBER CarriedRows from(int64_t row, int64_t bytes) const {
-    return {to.from(row, bytes), carried + row * kLine};
+  intptr_t later;
+  int64_t later_pitch;
+  TX_MEMBER CarriedRow operator()(int64_t row) const {
+    return {to(row), carried + row * kLine, later + row * later_pitch};
   }
 };
 // Words that count from 0 on, two lines of them: one from any of them on says what a line holds that begins
@@ -287,12 +304,31 @@ struct Tile {
   static constexpr int kDown = (streaming || e == 4 ? 256 : 128) / sizeof(Vec);
   static constexpr int kAcross = (streaming ? 128 : 256) / sizeof(Vec);
 
+  // What a line has of two that follow one another, from `place` bytes of the first on: an index for permute.
+  TX_INLINE Vec across(int64_t place) {
+    const auto* const counting = kCounting<typename Unsigned<(e < 8 ? e : 8)>::Type>.words;
+    return I::load(reinterpret_cast<const char*>(counting) + place);
+  }
+
+  template <class From>
+  TX_INLINE Vec load(From in) {
+    if constexpr (std::is_same_v<From, ShiftedRow>) {
+      const auto place = reinterpret_cast<intptr_t>(in.from) % kLine;
+      const Vec next = I::load(in.from - place + kLine);
+      const Vec v = I::template permute<e>(I::load(in.before), next, across(place));
+      I::store(in.before, next);
+      return v;
+    } else {
+      return I::load(in);
+    }
+  }
+
   template <class To>
   TX_INLINE void store(To out, Vec v) {
     if constexpr (std::is_same_v<To, CarriedRow>) {
+      __builtin_prefetch(reinterpret_cast<const char*>(out.later), 0, 2);
       const auto place = reinterpret_cast<intptr_t>(out.to) % kLine;
-      const auto* const counting = kCounting<typename Unsigned<(e < 8 ? e : 8)>::Type>.words;
-      const Vec index = I::load(reinterpret_cast<const char*>(counting) + kLine - place);
+      const Vec index = across(kLine - place);
       I::stream_line(out.to - place, I::template permute<e>(I::load(out.carried), v, index));
       I::store(out.carried, v);
     } else if constexpr (streaming) {
@@ -413,7 +449,7 @@ struct Tile {
     Vec square[I::kLanes][kLane];
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
-      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(in(l * kLane + q));
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = load(in(l * kLane + q));
       I::transpose_lanes(lanes);
       TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[c][q] = lanes[c];
     }
@@ -1054,7 +1090,10 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
 
 // Past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193 .64 of a copy in
 // strips, .69), and rows long: of the lines that a piece of the input begins and ends in, others have a part.
-template <class I, int e>
+// shifts: of each input row, lines are read one by one, whole, which where a tile's rows meet in few sets of
+// L1 would not stay there until the next tile needs the rest of them. What lies beyond a tile's first and
+// last rows is not read.
+template <class I, int e, bool shifts>
 void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols, char* carried) {
   using Wide = Tile<I, e, true>;
@@ -1063,13 +1102,27 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
   alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
   for (int64_t j = 0; j < cols; j += kSide) {
     const Pitched<const char> from{in + j * in_pitch, in_pitch};
-    const CarriedRows to{{out + j * e, out_pitch}, carried};
-    for (int64_t i = 0; i < whole; i += kSide)
-      Wide::template transpose<true>(from.from(0, i * e), to.from(i, 0));
+    const intptr_t later = reinterpret_cast<intptr_t>(from.first) + kSide * in_pitch;
+    const auto to = [&](int64_t i) {
+      return CarriedRows{
+          {out + i * out_pitch + j * e, out_pitch}, carried + i * kLine, later + i * e, in_pitch};
+    };
+    int64_t i = 0;
+    if (shifts && whole > 2 * kSide) {
+      alignas(kLine) char before[kSide * kLine];
+      Wide::transpose(from, to(0));
+      for (int q = 0; q < kSide; ++q) {
+        const char* const next = from(q) + kLine;
+        I::store(before + q * kLine, I::load(next - reinterpret_cast<intptr_t>(next) % kLine));
+      }
+      for (i = kSide; i < whole - kSide; i += kSide)
+        Wide::transpose(ShiftedRows{from.from(0, i * e), before}, to(i));
+    }
+    for (; i < whole; i += kSide) Wide::transpose(from.from(0, i * e), to(i));
     if (whole < rows) {
       Wide::ask_ahead(from.from(0, whole * e));
       transpose<I, e>(e, from.first + whole * e, in_pitch, rest, kLine, rows - whole, kSide);
-      for (int64_t i = whole; i < rows; ++i) Wide::store(to(i), I::load(rest + (i - whole) * kLine));
+      for (i = whole; i < rows; ++i) Wide::store(to(i)(0), I::load(rest + (i - whole) * kLine));
     }
     Wide::ask_ahead(from.from(0, rows * e - 1));
   }
@@ -1104,6 +1157,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       {},
       {},
       {},
+      {},
       I::stream,
       I::fence};
   for (int width = 6; width <= 10; ++width) k.stream_transpose[width] = stream_lines<I>;
@@ -1119,10 +1173,14 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_blocks[2] = transpose<Line, 4, true, true>;
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
-    k.stream_carried[1] = stream_carried<I, 2>;
-    k.stream_carried[2] = stream_carried<I, 4>;
-    k.stream_carried[3] = stream_carried<I, 8>;
-    k.stream_carried[4] = stream_carried<I, 16>;
+    if constexpr (I::template kPermutes<1>) k.stream_carried[0] = stream_carried<I, 1, false>;
+    k.stream_carried[1] = stream_carried<I, 2, false>;
+    k.stream_carried[2] = stream_carried<I, 4, false>;
+    k.stream_carried[3] = stream_carried<I, 8, false>;
+    k.stream_carried[4] = stream_carried<I, 16, false>;
+    k.stream_shifted[1] = stream_carried<I, 2, true>;
+    k.stream_shifted[2] = stream_carried<I, 4, true>;
+    k.stream_shifted[3] = stream_carried<I, 8, true>;
     if (Pieces<I>::unit(true) > 0) k.stream_pieces[0] = Pieces<I>::stream;
     if (Pieces<I>::unit(false) > 0) k.stream_pieces[1] = Pieces<I>::stream;
   }

@@ -156,6 +156,7 @@ PYBIND11_MODULE(_C, m) {
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.stores) : ""; })
       .def_readonly("in_blocks", &Plan::in_blocks)
       .def_readonly("carries", &Plan::carries)
+      .def_readonly("shifts", &Plan::shifts)
       .def_readonly("prefetches", &Plan::prefetches)
       .def_property_readonly("isa", [](const Plan& p) { return std::string(p.isa); })
       .def(
@@ -184,17 +185,19 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "plan_cpu",
       [](const Problem& p, int threads, std::optional<int64_t> l1_bytes, std::optional<int64_t> l3_bytes,
-         std::optional<int> line_vectors, std::optional<int64_t> piece_bytes) {
+         std::optional<int> line_vectors, std::optional<bool> carries_bytes,
+         std::optional<int64_t> piece_bytes) {
         CpuFacts facts = cpu::facts(threads);
         facts.l1_bytes = l1_bytes.value_or(facts.l1_bytes);
         facts.l3_bytes = l3_bytes.value_or(facts.l3_bytes);
         facts.line_vectors = line_vectors.value_or(facts.line_vectors);
+        facts.carries_bytes = carries_bytes.value_or(facts.carries_bytes);
         for (int64_t& most : facts.piece_bytes) most = piece_bytes.value_or(most);
         return plan_cpu(p, facts);
       },
       py::arg("problem"), py::arg("threads"), py::arg("l1_bytes") = py::none(),
       py::arg("l3_bytes") = py::none(), py::arg("line_vectors") = py::none(),
-      py::arg("piece_bytes") = py::none());
+      py::arg("carries_bytes") = py::none(), py::arg("piece_bytes") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"),
         py::arg("out") = py::none());
