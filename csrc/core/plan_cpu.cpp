@@ -167,14 +167,20 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
+// Lines counted by the set of the L1 cache that they fall in; a way has 4 KiB.
+struct SetCounts {
+  static constexpr int64_t kSets = 64;
+  int64_t lines[kSets] = {}, most = 0;
+  void add(int64_t line) { most = std::max(most, ++lines[line % kSets]); }
+};
+
 // How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache.
 int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_rows) {
-  constexpr int64_t kSets = 64;  // a way has 4 KiB
-  int64_t lines[kSets] = {}, index[kMaxDims] = {};
-  int64_t most = 0, out = 0, before = -1;
+  SetCounts counts;
+  int64_t index[kMaxDims] = {}, out = 0, before = -1;
   for (int64_t r = 0; r < tile_rows; ++r) {
     const int64_t line = out / kLine;
-    if (line != before) most = std::max(most, ++lines[line % kSets]);
+    if (line != before) counts.add(line);
     before = line;
     int k = 0;
     for (int d = row; k < row_dims; ++k, d = next_row_dim(p, d)) {
@@ -185,7 +191,7 @@ int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_ro
     }
     if (k == row_dims) break;
   }
-  return most;
+  return counts.most;
 }
 
 // Whether nearly all output rows of a vector's height have their lines in one set of the L1 cache, which
@@ -210,12 +216,11 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 // Whether the input rows that make a vector have their lines in so few sets of the L1 cache that one is gone
 // before the next vector needs the rest of it: pitches next to multiples of a way.
 bool input_rows_crowd(const Problem& p) {
-  constexpr int64_t kSets = 64, kMany = 4;
+  constexpr int64_t kMany = 4;
   const int64_t rows = line_elements(p.element_bytes);
-  int64_t lines[kSets] = {}, most = 0;
-  for (int64_t r = 0; r < rows; ++r)
-    most = std::max(most, ++lines[std::abs(r * p.dims[p.rank - 1].in_stride) / kLine % kSets]);
-  return most > std::max(kMany, rows / 8);
+  SetCounts counts;
+  for (int64_t r = 0; r < rows; ++r) counts.add(std::abs(r * p.dims[p.rank - 1].in_stride) / kLine);
+  return counts.most > std::max(kMany, rows / 8);
 }
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
@@ -247,15 +252,20 @@ bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
 }
 
-// Whether bytes are streamed to rows far apart, too, where cores move lines in halves: if vectors are whole
-// lines of the input as well as of the output (kBlocksOfLinesShape).
-bool streams_bytes_far(const Problem& p, int row, const CpuFacts& facts) {
-  if (p.element_bytes != 1 || facts.line_vectors != 1 || !leaves_early(facts)) return false;
+// The bits that are set in the address of any input row: all are multiples of a power of two that these are.
+uint64_t input_row_addresses(const Problem& p, int row) {
   uint64_t bits = p.in_address;
   for (int d = 0; d < p.rank; ++d) {
     if (d != row) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
   }
-  return bits % kLine == 0 && p.dims[row].out_stride > kStreamedPitch[0][0];
+  return bits;
+}
+
+// Whether bytes are streamed to rows far apart, too, where cores move lines in halves: if vectors are whole
+// lines of the input as well as of the output (kBlocksOfLinesShape).
+bool streams_bytes_far(const Problem& p, int row, const CpuFacts& facts) {
+  if (p.element_bytes != 1 || facts.line_vectors != 1 || !leaves_early(facts)) return false;
+  return input_row_addresses(p, row) % kLine == 0 && p.dims[row].out_stride > kStreamedPitch[0][0];
 }
 
 // Whether they pay, and only whole lines of the output are written. What is split or merged is as good as
@@ -702,10 +712,7 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
 
 bool can_shift_rows(const Problem& p) {
   const int64_t e = p.element_bytes;
-  if (e < 2 || e > 8) return false;
-  uint64_t bits = p.in_address;
-  for (int d = 0; d < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
-  return bits % e == 0;
+  return e >= 2 && e <= 8 && input_row_addresses(p, tile_row_dim(Kernel::kTile, p)) % e == 0;
 }
 
 int first_adjoining_dim(const Plan& plan) {

@@ -25,7 +25,7 @@ namespace tx::cuda {
 
 // Vectors: 16 bytes at a time, else an element, which may lie anywhere.
 // Keeps: its plan may ask L2 to keep input lines.
-template <int Element, int Rows, int Cols, int Threads, bool Vectors, bool Keeps = false>
+template <int Element, int Rows, int Cols, int Threads, bool Vectors, bool Keeps>
 struct SmallConfig {
   static constexpr int kElement = Element;
   static constexpr int kRows = Rows;
