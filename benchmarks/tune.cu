@@ -130,6 +130,10 @@ Run run_tile(const Problem& p) {
                    v.shared_bytes());
 }
 
+// A tile of small problems as it is compiled for those that keep nothing in L2: what a sweep times.
+template <int Element, int Rows, int Cols, int Threads, bool Vectors>
+using SweptSmall = SmallConfig<Element, Rows, Cols, Threads, Vectors, false>;
+
 template <class C>
 Run run_small(const Problem& problem) {
   if (!is_transpose(problem)) return refused();

@@ -133,7 +133,7 @@ VARIANTS = {
     "out_aligned": partial(unaligned_variants, out_align=32),
 }
 RUNS = {
-    "tile_small": ("SmallConfig", "run_small"),
+    "tile_small": ("SweptSmall", "run_small"),
     "tile": ("TileConfig", "run_tile"),
     **dict.fromkeys(("tile_unaligned", "in_aligned", "out_aligned"), ("UnalignedConfig", "run_unaligned")),
 }
