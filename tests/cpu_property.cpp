@@ -330,7 +330,7 @@ class Checker {
         if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
             random.chance(50)) {
           plan.carries = true;
-          plan.shifts = tx::can_shift_rows(plan.problem) && random.chance(50);
+          plan.crowded = tx::can_carry_crowded(plan.problem) && random.chance(50);
           plan.in_blocks = false;
           plan.stores = Stores::kStreaming;
           int32_t& rows = plan.tile[tx::tile_row_dim(plan.kernel, plan.problem)];

@@ -73,7 +73,7 @@ struct Plan {
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side at a time, for rows in few cache sets
   bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
-  bool shifts = false;     // CPU, tile that carries: it reads whole lines, too, for rows in few cache sets
+  bool crowded = false;    // CPU, tile that carries: for input rows that lie in few cache sets
   bool prefetches = false;  // CPU, staged: asks for the tiles to come
   const char* isa = "";     // CPU: instruction set of the micro-kernels
 };

@@ -167,7 +167,7 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
-// Lines counted by the set of the L1 cache that they fall in; a way has 4 KiB.
+// Lines counted by the set of the L1 cache that they fall in; a way has 4 KiB. Or larger sets of larger ways.
 struct SetCounts {
   static constexpr int64_t kSets = 64;
   int64_t lines[kSets] = {}, most = 0;
@@ -214,12 +214,15 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 }
 
 // Whether the input rows that make a vector have their lines in so few sets of the L1 cache that one is gone
-// before the next vector needs the rest of it: pitches next to multiples of a way.
+// before the next vector needs the rest of it: pitches next to multiples of a way. Four rows of 16 bytes are
+// not too many for L1, but eight may be for L2, next to multiples of 64 KiB (Zen 4, two tiles abreast: 8191 x
+// 8193 .69 -> .80 of a copy, 4095 x 4097 .86 -> .88, but 9761 x 2049 .86 -> .79).
 bool input_rows_crowd(const Problem& p) {
   constexpr int64_t kMany = 4;
-  const int64_t rows = line_elements(p.element_bytes);
+  const int64_t rows = std::max<int64_t>(line_elements(p.element_bytes), 2 * kMany);
+  const int64_t set_bytes = p.element_bytes == 16 ? 1024 : kLine;
   SetCounts counts;
-  for (int64_t r = 0; r < rows; ++r) counts.add(std::abs(r * p.dims[p.rank - 1].in_stride) / kLine);
+  for (int64_t r = 0; r < rows; ++r) counts.add(std::abs(r * p.dims[p.rank - 1].in_stride) / set_bytes);
   return counts.most > std::max(kMany, rows / 8);
 }
 
@@ -315,18 +318,14 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   return !fuse_sides(p, row, facts).fuse();
 }
 
-// Whether what is carried is read by whole lines, too. Of a copy: Zen 4 with AVX-512, 4095 x 4097 in 2, 4 and
-// 8 bytes .55 -> .70, .67 -> .74, .88 -> .96, 8191 x 8193 in 2 .56 -> .68; Xeon with AVX-512, 16 threads,
-// both in 2 and 4 bytes .55 -> .60, .66 -> .73; but of rows that do not crowd .64 -> .60, .65 -> .64; 16
-// bytes .87 -> .83.
-bool shifts_rows(const Problem& p) { return can_shift_rows(p) && input_rows_crowd(p); }
-
 // Bands of one size.
-TileShape carried_shape(int64_t rows, int64_t cols, int64_t element_bytes, const CpuFacts& facts) {
+TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const CpuFacts& facts) {
   constexpr int64_t kTileBytes = 512;  // of an output row
-  const int64_t bands = ceil_div(rows, kCarriedShapeRows[streamed_row(facts)][width_row(element_bytes)]);
-  return {round_up(ceil_div(rows, bands), line_elements(element_bytes)),
-          std::min(cols, kTileBytes / element_bytes)};
+  const int64_t e = plan.problem.element_bytes;
+  int64_t most = kCarriedShapeRows[streamed_row(facts)][width_row(e)];
+  if (plan.crowded) most = std::min(most, kCrowdedRows);
+  const int64_t bands = ceil_div(rows, most);
+  return {round_up(ceil_div(rows, bands), line_elements(e)), std::min(cols, kTileBytes / e)};
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
@@ -444,7 +443,7 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
   if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
-  if (plan.carries) return carried_shape(rows, cols, e, facts);
+  if (plan.carries) return carried_shape(plan, rows, cols, facts);
   const bool streaming = plan.stores == Stores::kStreaming;
   const bool of_lines = streaming && streams_bytes_far(p, row, facts);
   const TileShape wanted = plan.in_blocks ? (of_lines ? kBlocksOfLinesShape : kBlocksShape[width])
@@ -546,7 +545,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kTile) {
     stream = streams_tiles(normalised, facts);
     plan.carries = !stream && carries_rows(normalised, facts);
-    plan.shifts = plan.carries && shifts_rows(normalised);
+    plan.crowded = plan.carries && can_carry_crowded(normalised) && input_rows_crowd(normalised);
     stream |= plan.carries;
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
@@ -710,9 +709,9 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   return bits % std::min<int64_t>(e, 8) == 0;
 }
 
-bool can_shift_rows(const Problem& p) {
+bool can_carry_crowded(const Problem& p) {
   const int64_t e = p.element_bytes;
-  return e >= 2 && e <= 8 && input_row_addresses(p, tile_row_dim(Kernel::kTile, p)) % e == 0;
+  return e >= 2 && input_row_addresses(p, tile_row_dim(Kernel::kTile, p)) % std::min<int64_t>(e, 8) == 0;
 }
 
 int first_adjoining_dim(const Plan& plan) {

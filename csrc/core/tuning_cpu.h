@@ -58,10 +58,12 @@ inline constexpr int kBlocksStay = 6;
 // and three problems: .57 -> .74, .68 -> .73, .71 -> .82, .65 -> .84 (8000^2 in 2 .70 -> .94, 3136^2 in 4 .75
 // -> .91, 6400 x 4800 in 8 .63 -> .89; AVX2 .61 -> .72, .60 -> .68, with 1024 rows .71 -> .71, .81 -> .86).
 // Half as high, 8 and 16 bytes .77 .78, 4 (six problems) .66 for .67; half as wide, 2, 8 and 16 .71 .72 .85.
+// With two tiles abreast, 1024 and 2048 rows: 2 bytes (six matrices) .85 .83, 4 bytes (eight) .88 .91, 8
+// bytes .89 .91, 16 bytes .93 .91.
 inline constexpr TileShape kStreamedShape[3][5] = {
     {{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
     {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}},
-    {{64, 64}, {1024, 128}, {1024, 32}, {2048, 16}, {2048, 16}}};
+    {{64, 64}, {1024, 128}, {2048, 64}, {2048, 32}, {1024, 16}}};
 // Rows of tiles that carry, by the rows of kStreamedShape. 256 and so: Xeon, 16 threads; 4, 8191 x 8193
 // in 4 bytes .66 -> .70; .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x
 // 8193 in 8 .77 -> .81, 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4
@@ -71,6 +73,9 @@ inline constexpr TileShape kStreamedShape[3][5] = {
 inline constexpr int64_t kCarriedShapeRows[3][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
                                                     {0, 256, 512, 512, 512},
                                                     {512, kCarriedRows, kCarriedRows, 512, 512}};
+// The same of input rows that crowd, at most: Zen 4, 384, 512 and 768, of a copy, 8191 x 8193 in 2 bytes .62
+// .66 .63, in 4 .70 .72 .67, in 8 .74 .77 .76, 4095 x 4097 in 2 .60 .65 .62, in 4 .68 .77 .71.
+inline constexpr int64_t kCrowdedRows = 512;
 // What is staged or carried has at least so many rows for the threads' sake.
 inline constexpr int64_t kLeastBandRows = 64;
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has

@@ -62,12 +62,13 @@ struct MicroKernels {
   // which come before, and of what is new. What is new last stays there. `cols` are whole lines; their
   // addresses are multiples of 8 bytes, or of the element's if fewer. For elements of 1 to 16 bytes, indexed
   // likewise; null where a line is not one vector, for bytes also where these are not permuted. And the same
-  // for input rows that meet in few sets of L1, of elements of 2 to 8 bytes that begin at their multiples.
+  // for input rows that meet in few sets of L1, of elements of 2 bytes and more; those of up to 8 begin at
+  // their multiples.
   // The caller fences.
   using StreamCarried = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                                  int64_t cols, char* carried);
   StreamCarried stream_carried[5];
-  StreamCarried stream_shifted[5];
+  StreamCarried stream_crowded[5];
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is
   // written.

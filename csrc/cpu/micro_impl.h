@@ -27,6 +27,11 @@
 #endif
 #define TX_MEMBER __attribute__((always_inline)) inline
 #define TX_INLINE static TX_MEMBER
+// An address that lies a pitch behind the last one. Left to itself, GCC keeps multiples of the pitch in
+// memory, one for each row: a tile of 2 bytes that carries took 966 instructions and takes 719, of 4 bytes
+// 456 and 347 (Zen 4, rows that are carried, 36 matrices drawn at random, of a copy: 2 bytes .64 -> .72, 4
+// bytes .80 -> .87, 8 bytes .83 -> .88).
+#define TX_NEXT_ROW(address) asm("" : "+r"(address))
 
 namespace tx::cpu {
 namespace {
@@ -65,12 +70,20 @@ struct Odd {
   TX_MEMBER Odd operator+(int64_t n) const { return {first + n / e * bytes, bytes}; }
 };
 
-// Where a matrix's rows lie: `pitch` bytes apart, or wherever a table says.
+// Where a matrix's rows lie: `pitch` bytes apart, or wherever a table says. next() takes them one by
+// one.
 template <class Byte>
 struct Pitched {
   Byte* first;
   int64_t pitch;
   TX_MEMBER Byte* operator()(int64_t row) const { return first + row * pitch; }
+  template <bool many>
+  TX_MEMBER Byte* next() {
+    Byte* const row = first;
+    first += pitch;
+    if constexpr (many) TX_NEXT_ROW(first);
+    return row;
+  }
   TX_MEMBER Pitched from(int64_t row, int64_t bytes) const { return {first + row * pitch + bytes, pitch}; }
 };
 template <class Byte>
@@ -80,6 +93,17 @@ struct Placed {
   TX_MEMBER Byte* operator()(int64_t row) const { return first + places[row]; }
   TX_MEMBER Placed from(int64_t row, int64_t bytes) const { return {first + bytes, places + row}; }
 };
+// The next row, number `row`, of those that are taken one by one; or that row of others. many: of a tile's
+// rows, more than there are registers for multiples of their pitch.
+template <bool many, class Rows>
+TX_INLINE auto take(Rows& rows, int64_t row) {
+  if constexpr (requires { rows.template next<many>(); }) {
+    return rows.template next<many>();
+  } else {
+    return rows(row);
+  }
+}
+
 // Input rows that begin anywhere in a line and are read by whole lines: `before` has each row's line before
 // the next one, a line apart.
 struct ShiftedRow {
@@ -87,28 +111,61 @@ struct ShiftedRow {
   char* before;
 };
 struct ShiftedRows {
-  Pitched<const char> from;
+  Pitched<const char> rows;
   char* before;
-  TX_MEMBER ShiftedRow operator()(int64_t row) const { return {from(row), before + row * kLine}; }
+  template <bool many>
+  TX_MEMBER ShiftedRow next() {
+    char* const line = before;
+    before += kLine;
+    return {rows.next<many>(), line};
+  }
+  TX_MEMBER ShiftedRows from(int64_t row, int64_t bytes) const {
+    return {rows.from(row, bytes), before + row * kLine};
+  }
 };
 
-// Rows at any pitch, of which whole lines are written. `carried` has, for each row, the line's worth of it
-// that comes before, and is given what was stored instead. With each a line of the input is asked for, that
-// of the next tile's row, whether or not it exists: all at once are more than a core can queue (six matrices,
-// of a copy, all at once and so, Zen 4, 1 to 16 bytes .56 .63 .66 .81 .85 -> .62 .64 .71 .80 .86; Xeon, 16
+// Rows of which whole lines are streamed. With each a line of the input is asked for, that of a row of the
+// tile to come, whether or not it exists: all at once are more than a core can queue (six matrices, of a
+// copy, all at once and so, Zen 4, 1 to 16 bytes .56 .63 .66 .81 .85 -> .62 .64 .71 .80 .86; Xeon, 16
 // threads, 2 and 4 bytes .62 .65 -> .64 .66).
-struct CarriedRow {
+struct StreamedRow {
   char* to;
-  char* carried;
   intptr_t later;
 };
-struct CarriedRows {
+template <int e>
+struct StreamedRows {
   Pitched<char> to;
-  char* carried;
   intptr_t later;
   int64_t later_pitch;
-  TX_MEMBER CarriedRow operator()(int64_t row) const {
-    return {to(row), carried + row * kLine, later + row * later_pitch};
+  template <bool many>
+  TX_MEMBER StreamedRow next() {
+    const StreamedRow row{to.next<many>(), later};
+    later += later_pitch;
+    if constexpr (many) TX_NEXT_ROW(later);
+    return row;
+  }
+  TX_MEMBER StreamedRows from(int64_t row, int64_t bytes) const {
+    return {to.from(row, bytes), later + bytes / e * later_pitch + row * e, later_pitch};
+  }
+};
+// The same at any pitch. `carried` has, for each row, the line's worth of it that comes before, and is given
+// what was stored instead.
+struct CarriedRow {
+  StreamedRow row;
+  char* carried;
+};
+template <int e>
+struct CarriedRows {
+  StreamedRows<e> rows;
+  char* carried;
+  template <bool many>
+  TX_MEMBER CarriedRow next() {
+    char* const line = carried;
+    carried += kLine;
+    return {rows.template next<many>(), line};
+  }
+  TX_MEMBER CarriedRows from(int64_t row, int64_t bytes) const {
+    return {rows.from(row, bytes), carried + row * kLine};
   }
 };
 // Words that count from 0 on, two lines of them: one from any of them on says what a line holds that begins
@@ -313,7 +370,7 @@ struct Tile {
   template <class From>
   TX_INLINE Vec load(From in) {
     if constexpr (std::is_same_v<From, ShiftedRow>) {
-      const auto place = reinterpret_cast<intptr_t>(in.from) % kLine;
+      const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(in.from) % kLine);
       const Vec next = I::load(in.from - place + kLine);
       const Vec v = I::template permute<e>(I::load(in.before), next, across(place));
       I::store(in.before, next);
@@ -323,13 +380,17 @@ struct Tile {
     }
   }
 
+  TX_INLINE void ask_for(intptr_t line) { __builtin_prefetch(reinterpret_cast<const char*>(line), 0, 2); }
+
   template <class To>
   TX_INLINE void store(To out, Vec v) {
-    if constexpr (std::is_same_v<To, CarriedRow>) {
-      __builtin_prefetch(reinterpret_cast<const char*>(out.later), 0, 2);
-      const auto place = reinterpret_cast<intptr_t>(out.to) % kLine;
-      const Vec index = across(kLine - place);
-      I::stream_line(out.to - place, I::template permute<e>(I::load(out.carried), v, index));
+    if constexpr (std::is_same_v<To, StreamedRow>) {
+      ask_for(out.later);
+      I::stream_line(out.to, v);
+    } else if constexpr (std::is_same_v<To, CarriedRow>) {
+      const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out.row.to) % kLine);
+      const Vec line = I::template permute<e>(I::load(out.carried), v, across(kLine - place));
+      store(StreamedRow{out.row.to - place, out.row.later}, line);
       I::store(out.carried, v);
     } else if constexpr (streaming) {
       I::stream_line(out, v);
@@ -433,29 +494,35 @@ struct Tile {
     TX_UNROLL for (int q = 0; q < kLane; ++q) I::store_lanes([&](int l) { return out(l * kLane + q); }, v[q]);
   }
 
-  // Asks for a line of each of the next tile's columns, whether or not it exists. Two tiles ahead, one, and
-  // none, of a copy (Xeon with AVX-512, 4 threads): 8191 x 8193 in 8 bytes .73 .82 .80, in 4 .54 .60 .53,
-  // 8000^2 in 4 .73 .74 .54.
-  TX_INLINE void ask_ahead(Pitched<const char> in) {
-    const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kSide * in.pitch;
-    for (int q = 0; q < kSide; ++q)  // unrolled, 2 bytes are slower (.63 for .68)
-      __builtin_prefetch(reinterpret_cast<const char*>(later + q * in.pitch), 0, 2);
-  }
+  // (16 bytes: a tile that streams takes 26 instructions, and row by row 50.)
+  static constexpr bool kMany = kSide > 4;
 
   // One tile, in registers where they suffice.
-  template <bool ahead = false, class In, class Out>
+  template <class In, class Out>
   TX_INLINE void transpose(In in, Out out) {
-    if constexpr (ahead) ask_ahead(in);
     Vec square[I::kLanes][kLane];
+    In rows[I::kLanes];
+    TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = in.from(l * kLane, 0);
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
-      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = load(in(l * kLane + q));
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = load(take<kMany>(rows[l], q));
       I::transpose_lanes(lanes);
       TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[c][q] = lanes[c];
     }
     TX_UNROLL for (int c = 0; c < I::kLanes; ++c) {
       transpose_each_lane(square[c]);
-      TX_UNROLL for (int q = 0; q < kLane; ++q) store(out(c * kLane + q), square[c][q]);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) store(take<kMany>(out, c * kLane + q), square[c][q]);
+    }
+  }
+
+  // Rows [first, last) of so many tiles side by side, of which each row is written that many lines at a time.
+  template <int abreast, class In, class Out>
+  TX_INLINE void stream_abreast(In in, Out out, int64_t first, int64_t last) {
+    constexpr int64_t kBytes = sizeof(Vec);
+    in = in.from(0, first * e);
+    out = out.from(first, 0);
+    for (int64_t i = first; i < last; i += kSide, in = in.from(0, kBytes), out = out.from(kSide, 0)) {
+      TX_UNROLL for (int t = 0; t < abreast; ++t) transpose(in.from(t * kSide, 0), out.from(0, t * kBytes));
     }
   }
 };
@@ -915,7 +982,7 @@ int64_t covered_by_tiles(int64_t count, bool streaming) {
 }
 
 // In tiles, of which the last may step back. Precondition: rows and cols are none, or a tile's side at least.
-template <class Wide, bool ahead, class In, class Out>
+template <class Wide, class In, class Out>
 void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   constexpr int64_t kSide = Wide::kSide;
   for (int64_t j0 = 0; j0 < cols; j0 += kSide) {
@@ -928,8 +995,8 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
       i += tiles * kSide;
     };
     const auto tile = [&] {
-      if constexpr (ahead || Wide::kInRegisters) {
-        Wide::template transpose<ahead>(from.from(0, i * Wide::kBytes), to.from(i, 0));
+      if constexpr (Wide::kInRegisters) {
+        Wide::transpose(from.from(0, i * Wide::kBytes), to.from(i, 0));
         i += kSide;
       } else {
         strip.template operator()<1>();
@@ -985,10 +1052,28 @@ void transpose_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_p
 // would be read from more places at a time than the machine's prefetchers follow.
 constexpr int64_t kLongRowBytes = 512;
 
-// Rows of a band of a tile that streams, some lines of the input. (Zen 5, 8 bytes with 64 and so: 1472^2 .83
-// -> .98 of a copy, 1344 x 1472 .80 -> .97.)
-template <int e>
-inline constexpr int64_t kBandRows = e < 8 ? 64 : 32;
+// Tiles past the caches to rows that are whole lines. In bands of 32 and 64 rows across all columns, whose
+// lines were asked for all at once, and one, two and four abreast down all rows (Zen 4, four matrices, of a
+// copy): 4 bytes .81, .75 .89 .85, 8 bytes .88, .76 .89 .87, 16 bytes .84, .74 .88 .87.
+template <class Wide>
+void stream_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
+  constexpr int e = Wide::kBytes, kSide = Wide::kSide, kAbreast = 2;
+  constexpr int64_t kBandRows = e < 8 ? 64 : 32;
+  const bool short_rows = out.pitch <= kLongRowBytes;  // are written to their ends before others
+  const int64_t band = short_rows ? kBandRows : rows;
+  for (int64_t i = 0; i < rows; i += band) {
+    const int64_t last = rows - i < band ? rows : i + band;
+    int64_t j = 0;
+    const auto stream = [&]<int abreast>() {
+      const intptr_t later = reinterpret_cast<intptr_t>(in.first) + (j + abreast * kSide) * in.pitch;
+      const StreamedRows<e> to{out.from(0, j * e), later, in.pitch};
+      Wide::template stream_abreast<abreast>(in.from(j, 0), to, i, last);
+      j += abreast * kSide;
+    };
+    while (!short_rows && j + kAbreast * kSide <= cols) stream.template operator()<kAbreast>();
+    while (j < cols) stream.template operator()<1>();
+  }
+}
 
 template <class I, int e, bool streaming, bool in_blocks, class In, class Out>
 TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
@@ -1014,19 +1099,12 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   }
   const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || in_blocks);
   const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || in_blocks);
-  // What streams past the caches is read from beyond them.
-  constexpr bool ahead = pitched && streaming && Wide::kTiles == 1;
   if constexpr (in_blocks) {
     transpose_blocks<Wide>(in.first, in.pitch, out.first, out.pitch, wide_rows, wide_cols);
-  } else if (ahead && cols > Wide::kSide) {
-    // In bands, each across all columns: what is to be read next lies on from what was read last, or next to
-    // it, and neither many columns' lines nor many rows are needed at a time.
-    for (int64_t i = 0; i < wide_rows; i += kBandRows<e>) {
-      const int64_t band = wide_rows - i < kBandRows<e> ? wide_rows - i : kBandRows<e>;
-      transpose_tiles<Wide, ahead>(in.from(0, i * e), out.from(i, 0), band, wide_cols);
-    }
+  } else if constexpr (pitched && streaming && e > 1) {
+    stream_tiles<Wide>(in, out, wide_rows, wide_cols);
   } else {
-    transpose_tiles<Wide, false>(in, out, wide_rows, wide_cols);
+    transpose_tiles<Wide>(in, out, wide_rows, wide_cols);
   }
   const auto each_lane = [](int64_t from, int64_t to, auto&& work) {
     for (int64_t k = from; k < to; k += kLane) work(k + kLane > to ? to - kLane : k);
@@ -1088,44 +1166,58 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
   if constexpr (e <= 16) transpose_matrix<I, e, false, false>(from, to, rows, cols);
 }
 
-// Past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193 .64 of a copy in
-// strips, .69), and rows long: of the lines that a piece of the input begins and ends in, others have a part.
-// shifts: of each input row, lines are read one by one, whole, which where a tile's rows meet in few sets of
-// L1 would not stay there until the next tile needs the rest of them. What lies beyond a tile's first and
-// last rows is not read.
-template <class I, int e, bool shifts>
+// Tiles abreast past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193 .64
+// of a copy in strips, .69), and rows long: of the lines that a piece of the input begins and ends in, others
+// have a part. shifts: of each input row, lines are read one by one, whole, which where a tile's rows meet in
+// few sets of L1 would not stay there until the next tile needs the rest of them. What lies beyond a tile's
+// first and last rows is not read.
+template <class I, int e, int abreast, bool shifts>
+TX_INLINE void carry_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, char* carried) {
+  using Wide = Tile<I, e, true>;
+  constexpr int kSide = Wide::kSide, kCols = abreast * kSide;
+  const int64_t whole = rows / kSide * kSide;
+  const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kCols * in.pitch;
+  const CarriedRows<e> to{{out, later, in.pitch}, carried};
+  int64_t i = 0;
+  if (shifts && whole > 2 * kSide) {
+    alignas(kLine) char before[kCols * kLine];
+    Wide::template stream_abreast<abreast>(in, to, 0, kSide);
+    for (int q = 0; q < kCols; ++q) {
+      const char* const next = in(q) + kLine;
+      I::store(before + q * kLine, I::load(next - reinterpret_cast<intptr_t>(next) % kLine));
+    }
+    Wide::template stream_abreast<abreast>(ShiftedRows{in, before}, to, kSide, whole - kSide);
+    i = whole - kSide;
+  }
+  Wide::template stream_abreast<abreast>(in, to, i, whole);
+  for (int t = 0; t < abreast && whole < rows; ++t) {
+    alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
+    const Pitched<const char> from = in.from(t * kSide, whole * e);
+    transpose<I, e>(e, from.first, in.pitch, rest, kLine, rows - whole, kSide);
+    CarriedRows<e> at = to.from(whole, t * kLine);
+    for (int64_t r = 0; r < rows - whole; ++r)
+      Wide::store(at.template next<false>(), I::load(rest + r * kLine));
+    for (int q = 0; q < kSide; ++q) Wide::ask_for(later + (t * kSide + q) * in.pitch + whole * e);
+  }
+  for (int q = 0; q < kCols; ++q) Wide::ask_for(later + q * in.pitch + rows * e - 1);
+}
+
+// crowded: of input rows in few sets of L1, two tiles abreast. One, and two, in bands of 512 rows (Zen 4, of
+// a copy): 8191 x 8193 in 2, 4, 8 and 16 bytes .63 .67 .68 .69, .66 .72 .77 .80; 4095 x 4097 .63 .71 .80 .86,
+// .65 .77 .85 .88; but of rows that do not crowd .77 .76 .86 .84, .75 .71 .83 .75.
+template <class I, int e, bool crowded>
 void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols, char* carried) {
-  using Wide = Tile<I, e, true>;
-  constexpr int kSide = Wide::kSide;
-  const int64_t whole = rows / kSide * kSide;
-  alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
-  for (int64_t j = 0; j < cols; j += kSide) {
+  constexpr int kSide = Tile<I, e, true>::kSide, kAbreast = crowded ? 2 : 1;
+  int64_t j = 0;
+  const auto carry = [&]<int abreast>() {
     const Pitched<const char> from{in + j * in_pitch, in_pitch};
-    const intptr_t later = reinterpret_cast<intptr_t>(from.first) + kSide * in_pitch;
-    const auto to = [&](int64_t i) {
-      return CarriedRows{
-          {out + i * out_pitch + j * e, out_pitch}, carried + i * kLine, later + i * e, in_pitch};
-    };
-    int64_t i = 0;
-    if (shifts && whole > 2 * kSide) {
-      alignas(kLine) char before[kSide * kLine];
-      Wide::transpose(from, to(0));
-      for (int q = 0; q < kSide; ++q) {
-        const char* const next = from(q) + kLine;
-        I::store(before + q * kLine, I::load(next - reinterpret_cast<intptr_t>(next) % kLine));
-      }
-      for (i = kSide; i < whole - kSide; i += kSide)
-        Wide::transpose(ShiftedRows{from.from(0, i * e), before}, to(i));
-    }
-    for (; i < whole; i += kSide) Wide::transpose(from.from(0, i * e), to(i));
-    if (whole < rows) {
-      Wide::ask_ahead(from.from(0, whole * e));
-      transpose<I, e>(e, from.first + whole * e, in_pitch, rest, kLine, rows - whole, kSide);
-      for (i = whole; i < rows; ++i) Wide::store(to(i)(0), I::load(rest + (i - whole) * kLine));
-    }
-    Wide::ask_ahead(from.from(0, rows * e - 1));
-  }
+    const Pitched<char> to{out + j * e, out_pitch};
+    carry_tiles<I, e, abreast, crowded && e <= 8>(from, to, rows, carried);
+    j += abreast * kSide;
+  };
+  while (j + kAbreast * kSide <= cols) carry.template operator()<kAbreast>();
+  while (j < cols) carry.template operator()<1>();
 }
 
 // Elements of whole lines, past the caches.
@@ -1178,9 +1270,10 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_carried[2] = stream_carried<I, 4, false>;
     k.stream_carried[3] = stream_carried<I, 8, false>;
     k.stream_carried[4] = stream_carried<I, 16, false>;
-    k.stream_shifted[1] = stream_carried<I, 2, true>;
-    k.stream_shifted[2] = stream_carried<I, 4, true>;
-    k.stream_shifted[3] = stream_carried<I, 8, true>;
+    k.stream_crowded[1] = stream_carried<I, 2, true>;
+    k.stream_crowded[2] = stream_carried<I, 4, true>;
+    k.stream_crowded[3] = stream_carried<I, 8, true>;
+    k.stream_crowded[4] = stream_carried<I, 16, true>;
     if (Pieces<I>::unit(true) > 0) k.stream_pieces[0] = Pieces<I>::stream;
     if (Pieces<I>::unit(false) > 0) k.stream_pieces[1] = Pieces<I>::stream;
   }
