@@ -1133,25 +1133,19 @@ def test_when_cores_that_move_half_lines_leave_the_cache(
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
-    """Beyond a near cache; 2 and 4 bytes in blocks only where rows conflict and little is moved, bytes always."""
+    """Beyond a near cache; up to 4 bytes in blocks where rows conflict and little is moved."""
 
     def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
         return _C.plan_cpu(of_case((n, cols or n), (1, 0), size), 2, carries_bytes=False, **facts)
 
-    tiles = {2: [1024, 128], 4: [2048, 64], 16: [1024, 16]}
-    assert {size: plan(8000, size).tile for size in tiles} == tiles
-    assert not any(plan(8000, size).in_blocks for size in tiles)
-    assert {size: plan(8192, size).tile for size in tiles} == tiles
-    assert not any(plan(8192, size).in_blocks for size in tiles)
-    assert plan(2048, 2).in_blocks and plan(1536, 4).in_blocks
-    assert plan(4096, 1).in_blocks and plan(4096, 1).tile == [256, 2048]
-    far = plan(8192, 1)  # rows of bytes far apart: where a line is one vector, and input rows begin at lines
-    if line_vectors == 1:
-        assert (far.kernel, far.tile) == ("tile", [128, 4096])
-    else:
-        assert far.kernel == "staged"
-    assert plan(8192, 1, 8208).kernel == "staged"
+    tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048, 64], 16: [1024, 16]}
+    for n in (8000, 8192):  # bytes to rows far apart, too
+        assert {size: plan(n, size).tile for size in tiles} == tiles
+        assert not any(plan(n, size).in_blocks for size in tiles)
+    assert plan(8192, 1, 8210).tile == [1024, 256]  # wherever input rows begin
+    assert plan(3072, 1).in_blocks and plan(2048, 2).in_blocks and plan(1536, 4).in_blocks
+    assert plan(3072, 1).tile == [256, 2048]
 
 
 @pytest.mark.parametrize(

@@ -243,13 +243,13 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 }
 
 // Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, 4 without conflicts or
-// with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 2 and
+// with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 1 to
 // 4 where cores move lines in halves, but for small problems whose pitches conflict (Zen 4: 8000^2 in 2 bytes
 // .70 -> .94, but 2048^2 .41 -> .29).
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 4) return false;
-  if (streaming && (e == 1 || (e == 2 && !leaves_early(facts)))) return true;
+  if (streaming && e <= 2 && !leaves_early(facts)) return true;
   if (streaming && (!cache_is_near(facts) || (leaves_early(facts) && fills(p, facts, kBlocksStay))))
     return false;
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
@@ -262,13 +262,6 @@ uint64_t input_row_addresses(const Problem& p, int row) {
     if (d != row) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
   }
   return bits;
-}
-
-// Whether bytes are streamed to rows far apart, too, where cores move lines in halves: if vectors are whole
-// lines of the input as well as of the output (kBlocksOfLinesShape).
-bool streams_bytes_far(const Problem& p, int row, const CpuFacts& facts) {
-  if (p.element_bytes != 1 || facts.line_vectors != 1 || !leaves_early(facts)) return false;
-  return input_row_addresses(p, row) % kLine == 0 && p.dims[row].out_stride > kStreamedPitch[0][0];
 }
 
 // Whether they pay, and only whole lines of the output are written. What is split or merged is as good as
@@ -284,7 +277,7 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
-  const bool any_pitch = (moves_lines(facts) && cache_is_near(facts)) || streams_bytes_far(p, row, facts);
+  const bool any_pitch = cache_is_near(facts) && (moves_lines(facts) || e == 1);
   const bool near = whole && rows.extent * e >= kLine &&
                     (any_pitch || rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][width_row(e)]);
   if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
@@ -445,8 +438,7 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
   if (plan.carries) return carried_shape(plan, rows, cols, facts);
   const bool streaming = plan.stores == Stores::kStreaming;
-  const bool of_lines = streaming && streams_bytes_far(p, row, facts);
-  const TileShape wanted = plan.in_blocks ? (of_lines ? kBlocksOfLinesShape : kBlocksShape[width])
+  const TileShape wanted = plan.in_blocks ? kBlocksShape[width]
                            : streaming    ? kStreamedShape[streamed_row(facts)][width]
                                           : direct_shape(p, row);
   return (streaming ? streamed_shape : fit)(wanted, rows, cols, e);

@@ -40,11 +40,7 @@ inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32,
 inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
-// Bytes that stream to rows far apart where cores move lines in halves and input rows begin at lines: 128 of
-// a row, two lines (Zen 4 with AVX-512, problems drawn at random, staged and so, huge pages, .57 -> .65 (36),
-// pages of 4 KB .64 -> .68 (32); with input rows that begin between lines .53 -> .36).
-inline constexpr TileShape kBlocksOfLinesShape = {128, 4096};
-// Where cores move lines in halves, elements of 2 and 4 bytes stream in blocks, for pitches that conflict, up
+// Where cores move lines in halves, elements of up to 4 bytes stream in blocks, for pitches that conflict, up
 // to so many eighths of the last cache; more of them in the tiles of kStreamedShape. Zen 4, problems drawn at
 // random, of a copy, huge pages: 2 bytes .43 -> .59 (21), 4 bytes .50 -> .76 (22); AVX2 .47 -> .62 (11), .43
 // -> .67 (24); pages of 4 KB: .64 -> .65 (7), .64 -> .81 (21); but of less, in 4 bytes, .54 -> .47.
@@ -58,12 +54,12 @@ inline constexpr int kBlocksStay = 6;
 // and three problems: .57 -> .74, .68 -> .73, .71 -> .82, .65 -> .84 (8000^2 in 2 .70 -> .94, 3136^2 in 4 .75
 // -> .91, 6400 x 4800 in 8 .63 -> .89; AVX2 .61 -> .72, .60 -> .68, with 1024 rows .71 -> .71, .81 -> .86).
 // Half as high, 8 and 16 bytes .77 .78, 4 (six problems) .66 for .67; half as wide, 2, 8 and 16 .71 .72 .85.
-// With two tiles abreast, 1024 and 2048 rows: 2 bytes (six matrices) .85 .83, 4 bytes (eight) .88 .91, 8
-// bytes .89 .91, 16 bytes .93 .91.
+// With two tiles abreast, 1024 and 2048 rows: 1 byte (five matrices, in blocks .64) .80 .71, 2 bytes (six)
+// .85 .83, 4 bytes (eight) .88 .91, 8 bytes .89 .91, 16 bytes .93 .91.
 inline constexpr TileShape kStreamedShape[3][5] = {
     {{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}},
     {{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}},
-    {{64, 64}, {1024, 128}, {2048, 64}, {2048, 32}, {1024, 16}}};
+    {{1024, 256}, {1024, 128}, {2048, 64}, {2048, 32}, {1024, 16}}};
 // Rows of tiles that carry, by the rows of kStreamedShape. 256 and so: Xeon, 16 threads; 4, 8191 x 8193
 // in 4 bytes .66 -> .70; .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x
 // 8193 in 8 .77 -> .81, 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4
@@ -153,9 +149,11 @@ inline constexpr int kWideStagedLeave = 6;
 // pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
 // most bytes between rows at which they won, by the vectors of a line (one: Xeon with AVX-512, 8192^2 in 1
 // byte staged .51 of a copy, streamed .27; two, AVX2: Zen 4, 8 bytes 2048^2 .82 and .70, 4096^2 .72 and .61)
-// and log2 of the element's bytes. They win at any distance where cores move lines and the last cache is near
-// (Zen 5, 1 byte 8192^2 .61 -> .70, 16384 x 4096 .51 -> .63, 12288 x 6144 .61 -> .69; but of one thread,
-// 8192^2 .48 -> .40). Few rows, of a vector lane or more, grow side by side at any distance.
+// and log2 of the element's bytes. They win at any distance where the last cache is near, and cores move
+// lines (Zen 5, 1 byte 8192^2 .61 -> .70, 16384 x 4096 .51 -> .63, 12288 x 6144 .61 -> .69; but of one
+// thread, 8192^2 .48 -> .40) or elements are bytes (Zen 4, what was staged; AVX2 8192^2 .29 -> .50, 8000 x
+// 8193 .45 -> .51; AVX-512, carried before, 8000 x 8010 .68 -> .77). Few rows, of a vector lane or more, grow
+// side by side at any distance.
 inline constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
                                                  {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
 inline constexpr int64_t kStreamedFew = 16;

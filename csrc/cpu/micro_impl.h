@@ -1101,7 +1101,7 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || in_blocks);
   if constexpr (in_blocks) {
     transpose_blocks<Wide>(in.first, in.pitch, out.first, out.pitch, wide_rows, wide_cols);
-  } else if constexpr (pitched && streaming && e > 1) {
+  } else if constexpr (pitched && streaming) {
     stream_tiles<Wide>(in, out, wide_rows, wide_cols);
   } else {
     transpose_tiles<Wide>(in, out, wide_rows, wide_cols);
