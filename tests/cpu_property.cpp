@@ -330,8 +330,7 @@ class Checker {
         if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
             random.chance(50)) {
           plan.carries = true;
-          plan.crowded = tx::can_carry_crowded(plan.problem) && random.chance(50);
-          plan.in_blocks = false;
+          plan.in_blocks = random.chance(50);
           plan.stores = Stores::kStreaming;
           int32_t& rows = plan.tile[tx::tile_row_dim(plan.kernel, plan.problem)];
           rows = std::min<int32_t>(rows, tx::kCarriedRows);

@@ -26,8 +26,7 @@ bool operator==(const Plan& a, const Plan& b) {
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.first_beyond == b.first_beyond && a.word_step == b.word_step &&
          a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.in_blocks == b.in_blocks &&
-         a.carries == b.carries && a.crowded == b.crowded && a.prefetches == b.prefetches &&
-         std::strcmp(a.isa, b.isa) == 0;
+         a.carries == b.carries && a.prefetches == b.prefetches && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -103,7 +102,6 @@ std::string to_string(const Plan& plan) {
     s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
     if (plan.in_blocks) s << ", in_blocks=True";
     if (plan.carries) s << ", carries=True";
-    if (plan.crowded) s << ", crowded=True";
     if (plan.prefetches) s << ", prefetches=True";
     s << ", isa=" << plan.isa;
   }

@@ -215,8 +215,7 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
 
 // Whether the input rows that make a vector have their lines in so few sets of the L1 cache that one is gone
 // before the next vector needs the rest of it: pitches next to multiples of a way. Four rows of 16 bytes are
-// not too many for L1, but eight may be for L2, next to multiples of 64 KiB (Zen 4, two tiles abreast: 8191 x
-// 8193 .69 -> .80 of a copy, 4095 x 4097 .86 -> .88, but 9761 x 2049 .86 -> .79).
+// not too many for L1, but eight may be for L2, next to multiples of 64 KiB.
 bool input_rows_crowd(const Problem& p) {
   constexpr int64_t kMany = 4;
   const int64_t rows = std::max<int64_t>(line_elements(p.element_bytes), 2 * kMany);
@@ -243,25 +242,26 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 }
 
 // Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, 4 without conflicts or
-// with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 1 to
-// 4 where cores move lines in halves, but for small problems whose pitches conflict (Zen 4: 8000^2 in 2 bytes
-// .70 -> .94, but 2048^2 .41 -> .29).
+// with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 1
+// without conflicts where cores move lines in halves (Zen 4, in tiles and in blocks: 8192^2 in 1, 2 and 4
+// bytes .66 .74 .82 -> .75 .92 .96, 4096^2 .65 .85 .81 -> .73 .80 .93, 8000^2 .94 .88 .95 -> .91 .90 .81).
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 4) return false;
-  if (streaming && e <= 2 && !leaves_early(facts)) return true;
-  if (streaming && (!cache_is_near(facts) || (leaves_early(facts) && fills(p, facts, kBlocksStay))))
-    return false;
+  if (streaming && (e == 2 || (e == 1 && !leaves_early(facts)))) return true;
+  if (streaming && !cache_is_near(facts)) return false;
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
 }
 
-// The bits that are set in the address of any input row: all are multiples of a power of two that these are.
-uint64_t input_row_addresses(const Problem& p, int row) {
-  uint64_t bits = p.in_address;
-  for (int d = 0; d < p.rank; ++d) {
-    if (d != row) bits |= static_cast<uint64_t>(p.dims[d].in_stride);
-  }
-  return bits;
+// Of what is carried: input rows that crowd, two lines of each at a time, and where cores move lines in
+// halves 8 and 16 bytes. Of a copy, Zen 4 with AVX-512, in tiles (bytes staged) and in blocks: 8191 x 8193 in
+// 1 to 16 bytes .50 .48 .54 .58 .55; .55 .51 .61 .62 .69, 4095 x 4097 .39 .34 .50 .72 .81; .54 .49 .63 .76
+// .88, 9001 x 9003 .66 .64 .75 .70 .69; .61 .60 .69 .73 .70. Xeon with AVX-512, 16 threads; 4, 2 to 16 bytes:
+// .60 .68 .65 .76; .50 .62 .70 .73 and .66 .65 .57 .62; .54 .55 .56 .55.
+bool carries_blocks(const Problem& p, const CpuFacts& facts) {
+  const int64_t e = p.element_bytes;
+  if (moves_lines(facts)) return e == 2 && input_rows_crowd(p);
+  return e >= 8 || input_rows_crowd(p);
 }
 
 // Whether they pay, and only whole lines of the output are written. What is split or merged is as good as
@@ -295,15 +295,15 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // bytes .71 -> .81; .51 -> .53, in 16 .72 -> .84; .54 -> .69, 2047 x 2049 in 4 .61 -> .84; .34 -> .47, 3001 x
 // 3003 in 2 .71 -> .90; .42 -> .56, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78; .39 -> .52; but 8191 x 8193 in 2
 // .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
-// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes only where cores move lines in halves and input
-// rows do not crowd: Zen 4 with AVX-512 VBMI, 6 to 140 MB drawn at random, of a copy, staged and so, in huge
-// pages .51 -> .67 (58, none slower), in pages of 4 KB .46 -> .63 (39, none); but 8191 x 8193 .62 -> .52.
+// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes only where cores move lines in halves: Zen 4
+// with AVX-512 VBMI, 6 to 140 MB drawn at random, of a copy, staged and so, in huge pages .51 -> .67 (58,
+// none slower), in pages of 4 KB .46 -> .63 (39, none).
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int kEighths[] = {5, 4, 5, 6, 6};
   constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts)) return false;
   const int64_t e = p.element_bytes;
-  if (e == 1 && (!leaves_early(facts) || input_rows_crowd(p))) return false;
+  if (e == 1 && !leaves_early(facts)) return false;
   if (!fills(p, facts, kEighths[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (p.dims[row].extent * e < kInputRunBytes) return false;
@@ -311,14 +311,21 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   return !fuse_sides(p, row, facts).fuse();
 }
 
+// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count: of 496 rows,
+// and of 512 (Zen 4, 8191 x 8193 in 4 bytes), .72 and .77 of a copy.
+int64_t step_rows(const Plan& plan) {
+  const int64_t line = line_elements(plan.problem.element_bytes);
+  return plan.carries && plan.in_blocks ? 2 * line : line;
+}
+
 // Bands of one size.
 TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const CpuFacts& facts) {
   constexpr int64_t kTileBytes = 512;  // of an output row
   const int64_t e = plan.problem.element_bytes;
-  int64_t most = kCarriedShapeRows[streamed_row(facts)][width_row(e)];
-  if (plan.crowded) most = std::min(most, kCrowdedRows);
+  const int64_t most = plan.in_blocks ? kCarriedBlocksRows[width_row(e)]
+                                      : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
   const int64_t bands = ceil_div(rows, most);
-  return {round_up(ceil_div(rows, bands), line_elements(e)), std::min(cols, kTileBytes / e)};
+  return {round_up(ceil_div(rows, bands), step_rows(plan)), std::min(cols, kTileBytes / e)};
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
@@ -363,9 +370,9 @@ TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t ele
 int64_t even_rows(const Plan& plan, int64_t least, int64_t most) {
   const Problem& p = plan.problem;
   const Dim& rows = p.dims[tile_row_dim(plan.kernel, p)];
-  const int64_t vector = line_elements(p.element_bytes), share = rows.extent / plan.threads;
+  const int64_t step = step_rows(plan), share = rows.extent / plan.threads;
   if (p.rank != 2 || rows.extent <= most || share < 2 * least || rows.out_stride % kLine == 0) return most;
-  for (int64_t height = most / vector * vector; height > least; height -= vector) {
+  for (int64_t height = most / step * step; height > least; height -= step) {
     const int64_t past = share % height;
     const int64_t excess = std::min(height - past, std::min(past, height - past) * (plan.threads - 1));
     if (excess * 8 <= share) return height;
@@ -438,7 +445,7 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
   if (plan.carries) return carried_shape(plan, rows, cols, facts);
   const bool streaming = plan.stores == Stores::kStreaming;
-  const TileShape wanted = plan.in_blocks ? kBlocksShape[width]
+  const TileShape wanted = plan.in_blocks ? kBlocksShape[streaming && leaves_early(facts)][width]
                            : streaming    ? kStreamedShape[streamed_row(facts)][width]
                                           : direct_shape(p, row);
   return (streaming ? streamed_shape : fit)(wanted, rows, cols, e);
@@ -537,11 +544,11 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kTile) {
     stream = streams_tiles(normalised, facts);
     plan.carries = !stream && carries_rows(normalised, facts);
-    plan.crowded = plan.carries && can_carry_crowded(normalised) && input_rows_crowd(normalised);
     stream |= plan.carries;
+    plan.in_blocks =
+        plan.carries ? carries_blocks(normalised, facts) : tile_in_blocks(normalised, facts, stream);
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
-  plan.in_blocks = kernel == Kernel::kTile && !plan.carries && tile_in_blocks(normalised, facts, stream);
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
     const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), facts);
     plan.fused_rows = sides.row_dims;
@@ -699,11 +706,6 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   uint64_t bits = p.out_address;
   for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   return bits % std::min<int64_t>(e, 8) == 0;
-}
-
-bool can_carry_crowded(const Problem& p) {
-  const int64_t e = p.element_bytes;
-  return e >= 2 && input_row_addresses(p, tile_row_dim(Kernel::kTile, p)) % std::min<int64_t>(e, 8) == 0;
 }
 
 int first_adjoining_dim(const Plan& plan) {

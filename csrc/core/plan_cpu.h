@@ -70,8 +70,6 @@ int64_t tile_cols(const Plan& plan);
 // that does.
 bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
 inline constexpr int64_t kCarriedRows = 1024;
-// Whether those that carry know input rows that lie in few cache sets.
-bool can_carry_crowded(const Problem& normalised);
 
 // The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
 // dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole

@@ -34,17 +34,15 @@ inline constexpr int64_t kFusedSideBytes = 256;
 // .70, 40 x 197 x 64 -> 0,2,1 .74 -> .78; 300 x 333 in 16 .59 -> .65), but one vector down where its output
 // rows crowd (511 x 513 in 4 bytes .47 -> .55, in 8 .26 -> .39, 512^2 in 16 .22 -> .68). A staged tile has
 // 256 to 512 bytes on each side too; of bytes, long pieces of the input count more than long rows of the
-// output. A tile in blocks is as high as the streamed block, and long, because its first block is read and
-// its last written with nothing beside (1024^2 to 4096^2).
+// output. A tile in blocks is as high as some of them, and long, because its first block is read and its last
+// written with nothing beside (1024^2 to 4096^2); of what streams where cores move lines in halves, high and
+// as wide as four lines (Zen 4, 8192^2, 8000^2, 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58
+// .62 .48 of a copy, 2 bytes .71 .72 .58).
 inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32, 64}, {32, 32}};
 inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
-inline constexpr TileShape kBlocksShape[] = {{256, 2048}, {128, 2048}, {64, 1024}};
-// Where cores move lines in halves, elements of up to 4 bytes stream in blocks, for pitches that conflict, up
-// to so many eighths of the last cache; more of them in the tiles of kStreamedShape. Zen 4, problems drawn at
-// random, of a copy, huge pages: 2 bytes .43 -> .59 (21), 4 bytes .50 -> .76 (22); AVX2 .47 -> .62 (11), .43
-// -> .67 (24); pages of 4 KB: .64 -> .65 (7), .64 -> .81 (21); but of less, in 4 bytes, .54 -> .47.
-inline constexpr int kBlocksStay = 6;
+inline constexpr TileShape kBlocksShape[2][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
+                                                 {{1024, 256}, {1024, 128}, {1024, 64}}};
 // Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do
 // not. High and narrow tiles read on from where they were, which the machine's prefetchers follow. Of a copy,
 // 64 columns of 32 rows, in 4 bytes of 64, and so: Xeon with AVX-512, 16 threads; 4, 8192^2 in 4 bytes .52 ->
@@ -69,9 +67,9 @@ inline constexpr TileShape kStreamedShape[3][5] = {
 inline constexpr int64_t kCarriedShapeRows[3][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
                                                     {0, 256, 512, 512, 512},
                                                     {512, kCarriedRows, kCarriedRows, 512, 512}};
-// The same of input rows that crowd, at most: Zen 4, 384, 512 and 768, of a copy, 8191 x 8193 in 2 bytes .62
-// .66 .63, in 4 .70 .72 .67, in 8 .74 .77 .76, 4095 x 4097 in 2 .60 .65 .62, in 4 .68 .77 .71.
-inline constexpr int64_t kCrowdedRows = 512;
+// The same in blocks (Zen 4, two matrices, with 256, 512 and 1024: 4 bytes .67 .76 .75 of a copy, 8 bytes .63
+// .65 .65, 16 bytes .73 .78 .75; 2 bytes .50 and .46, and bytes .51 and .57, with 512 and 1024).
+inline constexpr int64_t kCarriedBlocksRows[] = {1024, 512, 512, 512, 512};
 // What is staged or carried has at least so many rows for the threads' sake.
 inline constexpr int64_t kLeastBandRows = 64;
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has

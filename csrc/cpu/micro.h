@@ -28,7 +28,8 @@ struct MicroKernels {
                              int64_t out_pitch, int64_t rows, int64_t cols);
   Transpose transpose[11];
 
-  // The same in blocks of several vectors on each side, for elements of 1, 2 and 4 bytes.
+  // The same in blocks of several vectors on each side, one read while another is written, for elements of 1,
+  // 2 and 4 bytes.
   Transpose transpose_blocks[3];
 
   // The same of rows at places of their own: input row j is in_places[j] bytes from `in`, output row i
@@ -61,14 +62,12 @@ struct MicroKernels {
   // Past the caches to rows at any pitch: each line is put together of what `carried` has, kLine bytes a row,
   // which come before, and of what is new. What is new last stays there. `cols` are whole lines; their
   // addresses are multiples of 8 bytes, or of the element's if fewer. For elements of 1 to 16 bytes, indexed
-  // likewise; null where a line is not one vector, for bytes also where these are not permuted. And the same
-  // for input rows that meet in few sets of L1, of elements of 2 bytes and more; those of up to 8 begin at
-  // their multiples.
-  // The caller fences.
+  // likewise; null where a line is not one vector, for bytes also where these are not permuted. In tiles, and
+  // in blocks. The caller fences.
   using StreamCarried = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                                  int64_t cols, char* carried);
   StreamCarried stream_carried[5];
-  StreamCarried stream_crowded[5];
+  StreamCarried stream_carried_blocks[5];
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is
   // written.

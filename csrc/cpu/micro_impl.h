@@ -104,26 +104,6 @@ TX_INLINE auto take(Rows& rows, int64_t row) {
   }
 }
 
-// Input rows that begin anywhere in a line and are read by whole lines: `before` has each row's line before
-// the next one, a line apart.
-struct ShiftedRow {
-  const char* from;
-  char* before;
-};
-struct ShiftedRows {
-  Pitched<const char> rows;
-  char* before;
-  template <bool many>
-  TX_MEMBER ShiftedRow next() {
-    char* const line = before;
-    before += kLine;
-    return {rows.next<many>(), line};
-  }
-  TX_MEMBER ShiftedRows from(int64_t row, int64_t bytes) const {
-    return {rows.from(row, bytes), before + row * kLine};
-  }
-};
-
 // Rows of which whole lines are streamed. With each a line of the input is asked for, that of a row of the
 // tile to come, whether or not it exists: all at once are more than a core can queue (six matrices, of a
 // copy, all at once and so, Zen 4, 1 to 16 bytes .56 .63 .66 .81 .85 -> .62 .64 .71 .80 .86; Xeon, 16
@@ -355,29 +335,10 @@ struct Tile {
   // 17 x 31 .55 and .40, but 1472^2 in 2 bytes .68 and .73, 64 x 128 x 128 -> 0,2,1 .78 and .82.
   static constexpr bool kInRegisters = e != 2 || I::kLanes == 1;
 
-  // Tiles of a block, down and across. The L1 cache fills one set only every few cycles, so rows that meet in
-  // few sets are read and written some lines at a time, which lie in as many sets. The best of 64 to 1024
-  // bytes on either side, on Zen 5: within the caches at 1024^2 to 3072^2, past them at 2048^2 to 8192^2.
-  static constexpr int kDown = (streaming || e == 4 ? 256 : 128) / sizeof(Vec);
-  static constexpr int kAcross = (streaming ? 128 : 256) / sizeof(Vec);
-
   // What a line has of two that follow one another, from `place` bytes of the first on: an index for permute.
   TX_INLINE Vec across(int64_t place) {
     const auto* const counting = kCounting<typename Unsigned<(e < 8 ? e : 8)>::Type>.words;
     return I::load(reinterpret_cast<const char*>(counting) + place);
-  }
-
-  template <class From>
-  TX_INLINE Vec load(From in) {
-    if constexpr (std::is_same_v<From, ShiftedRow>) {
-      const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(in.from) % kLine);
-      const Vec next = I::load(in.from - place + kLine);
-      const Vec v = I::template permute<e>(I::load(in.before), next, across(place));
-      I::store(in.before, next);
-      return v;
-    } else {
-      return I::load(in);
-    }
   }
 
   TX_INLINE void ask_for(intptr_t line) { __builtin_prefetch(reinterpret_cast<const char*>(line), 0, 2); }
@@ -438,44 +399,6 @@ struct Tile {
     }
   }
 
-  // A block between its two halves of work: lane c of the rows of tile t, in input order, is at
-  // lanes[t * I::kLanes + c]. The odd vector lets these begin in different cache sets.
-  struct Block {
-    alignas(64) Vec lanes[kDown * I::kLanes][kAcross * kLane + 1];
-    char* out = nullptr;
-    int down = 0, across = 0;  // tiles
-    int row = 0, col = 0;      // the next lane of rows, and of tiles along it, to be stored
-
-    int left() const { return (down * I::kLanes - row) * across - col; }
-
-    // Reads lane by lane kLanes rows of the block. What streams past the caches is read from beyond them: the
-    // block `ahead` bytes on is asked for, whether or not it exists.
-    TX_INLINE void load(Block& b, const char* in, int64_t in_pitch, int64_t ahead, int n) {
-      const int first = n / kLane * kSide + n % kLane;
-      for (int t = 0; t < b.down; ++t) {
-        Vec v[I::kLanes];
-        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
-          const char* const from = in + (first + l * kLane) * in_pitch + t * kSide * e;
-          if constexpr (streaming)
-            __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + ahead), 0, 2);
-          v[l] = I::load(from);
-        }
-        I::transpose_lanes(v);
-        TX_UNROLL for (int c = 0; c < I::kLanes; ++c) b.lanes[t * I::kLanes + c][n] = v[c];
-      }
-    }
-
-    // Writes the next kLane rows' part of one tile.
-    TX_INLINE void store_next(Block& b, int64_t out_pitch) {
-      Vec v[kLane];
-      TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = b.lanes[b.row][b.col * kLane + q];
-      transpose_each_lane(v);
-      char* const to = b.out + b.row * kLane * out_pitch + b.col * sizeof(Vec);
-      TX_UNROLL for (int q = 0; q < kLane; ++q) Tile::store(to + q * out_pitch, v[q]);
-      if (++b.col == b.across) b.col = 0, ++b.row;
-    }
-  };
-
   // One lane of rows and kSide columns.
   template <class In, class Out>
   TX_INLINE void transpose_lane_of_rows(In in, Out out) {
@@ -505,7 +428,7 @@ struct Tile {
     TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = in.from(l * kLane, 0);
     TX_UNROLL for (int q = 0; q < kLane; ++q) {
       Vec lanes[I::kLanes];
-      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = load(take<kMany>(rows[l], q));
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(take<kMany>(rows[l], q));
       I::transpose_lanes(lanes);
       TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[c][q] = lanes[c];
     }
@@ -1019,34 +942,144 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   }
 }
 
-// The same in blocks, the next one being read while the last is written: neither waits for the other.
-template <class Wide>
-void transpose_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                      int64_t cols) {
-  using Block = typename Wide::Block;
-  const auto tiles = [](int64_t left, int most) {
-    return left / Wide::kSide < most ? static_cast<int>(left / Wide::kSide) : most;
+// Tiles of a block, down and across, in lines' worths.
+struct BlockShape {
+  int down, across;
+};
+// By log2 of the element's bytes; the best of one to four on either side. Of a copy, Zen 4; Xeon of 16
+// threads; 4, all with AVX-512: within the caches, three or four matrices whose rows conflict, in the shapes
+// of two and four lines before and these, .53 .44 .51; .53 .44 .66; .49 .44 .55 -> .58 .46 .54; .57 .46 .66;
+// .54 .44 .52. Past them 8192^2, 8000^2 and 4096^2, 2 bytes with two lines down, with one and in the shape
+// before .87 .89 .84; .76 .73 .67; .71 .61 .64. To rows at any pitch 8191 x 8193 and 4095 x 4097: there one
+// line down is too few, since of each piece of the input that begins anywhere in a line one line more is
+// read.
+constexpr BlockShape kStoredBlock[] = {{1, 4}, {2, 4}, {2, 4}};
+constexpr BlockShape kStreamedBlock[] = {{1, 2}, {2, 2}, {4, 2}};
+constexpr BlockShape kCarriedBlock[] = {{2, 1}, {2, 2}, {2, 4}, {2, 4}, {2, 4}};
+
+// Tiles in blocks, the next one being read while the last is written, some rows of each by turns: a core that
+// reads for long has nothing to write meanwhile (Zen 4, lines of 8191 x 8193 in 4 bytes merely moved, so many
+// read and then written: 1 to 4 .97 to .88 of a copy, 8 .88, 16 .71). And of rows that meet in few sets of
+// the L1 cache, which fills one set only every few cycles, some lines are read and written at a time, which
+// lie in as many sets. carries: to rows at any pitch.
+template <class I, int e, bool streaming, bool carries>
+struct Blocks {
+  using Wide = Tile<I, e, streaming>;
+  using Vec = typename I::Vec;
+  static constexpr int kSide = Wide::kSide, kLane = Wide::kLane, kLanes = I::kLanes;
+  static constexpr int64_t kBytes = sizeof(Vec);
+  static constexpr int kWidth = e == 1 ? 0 : e == 2 ? 1 : e == 4 ? 2 : e == 8 ? 3 : 4;
+  static constexpr BlockShape kShape = (carries     ? kCarriedBlock
+                                        : streaming ? kStreamedBlock
+                                                    : kStoredBlock)[kWidth];
+  static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
+  static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
+
+  // A block that is read: [t][c] is lane c of the columns of the tile t down, in input order.
+  struct Lanes {
+    alignas(64) Vec at[kDown][kLanes][kAcross * kLane];
   };
-  Block blocks[2];
-  int now = 0;
-  for (int64_t i = 0; i < rows; i += Wide::kDown * Wide::kSide) {
-    for (int64_t j = 0; j < cols; j += Wide::kAcross * Wide::kSide) {
-      Block &block = blocks[now], &last = blocks[now ^= 1];
-      block.out = out + i * out_pitch + j * Wide::kBytes;
-      block.down = tiles(rows - i, Wide::kDown);
-      block.across = tiles(cols - j, Wide::kAcross);
-      block.row = block.col = 0;
-      const int steps = block.across * Wide::kLane, stores = last.left() / steps;
-      for (int n = 0; n < steps; ++n) {
-        Block::load(block, in + i * Wide::kBytes + j * in_pitch, in_pitch,
-                    Wide::kAcross * Wide::kSide * in_pitch, n);
-        for (int k = 0; k < stores; ++k) Block::store_next(last, out_pitch);
+
+  struct Reader {
+    const int64_t pitch;
+    const int64_t later;  // bytes from what is read to what is asked for, whether or not it exists
+    Lanes* to = nullptr;
+    const char* from = nullptr;
+    int tile = 0, row = 0;  // the next, of those down, and of the rows of a lane
+
+    TX_MEMBER void begin(const char* block, Lanes& lanes) {
+      to = &lanes;
+      from = block;
+      tile = row = 0;
+    }
+
+    // Reads a vector of a row in each lane.
+    TX_MEMBER void next() {
+      Vec v[kLanes];
+      TX_UNROLL for (int l = 0; l < kLanes; ++l) {
+        const char* const at = from + tile * kBytes + l * kLane * pitch;
+        if constexpr (streaming) Wide::ask_for(reinterpret_cast<intptr_t>(at) + later);
+        v[l] = I::load(at);
       }
-      while (last.left() > 0) Block::store_next(last, out_pitch);
+      I::transpose_lanes(v);
+      TX_UNROLL for (int c = 0; c < kLanes; ++c) to->at[tile][c][row] = v[c];
+      if (++tile < kDown) return;
+      tile = 0;
+      from += pitch;
+      if (++row % kLane == 0) from += (kSide - kLane) * pitch;
+    }
+  };
+
+  // Writes a block while another is read.
+  template <bool reads>
+  TX_INLINE void write(const Lanes& lanes, Pitched<char> out, char* carried, Reader& reader) {
+    constexpr int kTogether = kLane < kLanes ? kLanes / kLane : 1;  // tiles across that take turns with reads
+    constexpr bool kKept = kLane <= 4;  // what is carried stays in registers across the block
+    static_assert(kAcross % kTogether == 0);
+    for (int t = 0; t < kDown; ++t) {
+      for (int c = 0; c < kLanes; ++c) {
+        [[maybe_unused]] Vec last[kLane];
+        if constexpr (carries && kKept) {
+          TX_UNROLL for (int q = 0; q < kLane; ++q) last[q] = I::load(carried + q * kLine);
+        }
+        TX_UNROLL for (int a = 0; a < kAcross; a += kTogether) {
+          Vec v[kTogether][kLane];
+          TX_UNROLL for (int k = 0; k < kTogether; ++k) {
+            TX_UNROLL for (int q = 0; q < kLane; ++q) v[k][q] = lanes.at[t][c][(a + k) * kLane + q];
+            Wide::transpose_each_lane(v[k]);
+          }
+          Pitched<char> rows = out.from(0, a * kBytes);
+          TX_UNROLL for (int q = 0; q < kLane; ++q) {
+            if (reads && q % kLanes == 0) reader.next();
+            char* const row = rows.template next<(kLane > 4)>();
+            if constexpr (carries) {
+              const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
+              const Vec across = Wide::across(kLine - place);
+              if (!kKept) last[q] = I::load(carried + q * kLine);
+              TX_UNROLL for (int k = 0; k < kTogether; ++k) {
+                I::stream_line(row - place + k * kLine, I::template permute<e>(last[q], v[k][q], across));
+                last[q] = v[k][q];
+              }
+              if (!kKept) I::store(carried + q * kLine, last[q]);
+            } else {
+              TX_UNROLL for (int k = 0; k < kTogether; ++k) Wide::store(row + k * kBytes, v[k][q]);
+            }
+          }
+        }
+        if constexpr (carries && kKept) {
+          TX_UNROLL for (int q = 0; q < kLane; ++q) I::store(carried + q * kLine, last[q]);
+        }
+        out = out.from(kLane, 0);
+        if constexpr (carries) carried += kLane * kLine;
+      }
     }
   }
-  while (blocks[now ^ 1].left() > 0) Block::store_next(blocks[now ^ 1], out_pitch);
-}
+
+  // rows and cols are whole blocks. What streams goes down before it goes across.
+  static void transpose(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols,
+                        char* carried) {
+    if (rows == 0 || cols == 0) return;
+    Lanes lanes[2];
+    Reader reader{in.pitch, kCols * in.pitch};
+    reader.begin(in.first, lanes[0]);
+    for (int k = 0; k < kDown * kAcross * kLane; ++k) reader.next();
+    int64_t i = 0, j = 0;
+    for (int now = 0;; now ^= 1) {
+      const Pitched<char> to = out.from(i, j * e);
+      char* const to_carry = carries ? carried + i * kLine : nullptr;
+      if constexpr (streaming) {
+        i += kRows;
+        if (i == rows) i = 0, j += kCols;
+      } else {
+        j += kCols;
+        if (j == cols) j = 0, i += kRows;
+      }
+      if (i == rows || j == cols) return write<false>(lanes[now], to, to_carry, reader);
+      reader.begin(in(j) + i * e, lanes[now ^ 1]);
+      write<true>(lanes[now], to, to_carry, reader);
+    }
+  }
+};
 
 // Rows of at most so many bytes are written a lane at a time where they are no tile's: as whole vectors they
 // would be read from more places at a time than the machine's prefetchers follow.
@@ -1077,6 +1110,23 @@ void stream_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, int64
   }
 }
 
+// In blocks, and in tiles what no block has. Precondition: rows and cols are whole tiles.
+template <class I, int e, bool streaming>
+void transpose_blocks(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
+  using In = Blocks<I, e, streaming, false>;
+  const int64_t i = rows - rows % In::kRows, j = cols - cols % In::kCols;
+  In::transpose(in, out, i, j, nullptr);
+  const auto tiles = [](Pitched<const char> from, Pitched<char> to, int64_t rows_left, int64_t cols_left) {
+    if constexpr (streaming) {
+      stream_tiles<typename In::Wide>(from, to, rows_left, cols_left);
+    } else {
+      transpose_tiles<typename In::Wide>(from, to, rows_left, cols_left);
+    }
+  };
+  tiles(in.from(0, i * e), out.from(i, 0), rows - i, j);
+  tiles(in.from(j, 0), out.from(0, j * e), rows, cols - j);
+}
+
 template <class I, int e, bool streaming, bool in_blocks, class In, class Out>
 TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
@@ -1102,7 +1152,7 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || in_blocks);
   const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || in_blocks);
   if constexpr (in_blocks) {
-    transpose_blocks<Wide>(in.first, in.pitch, out.first, out.pitch, wide_rows, wide_cols);
+    transpose_blocks<I, e, streaming>(in, out, wide_rows, wide_cols);
   } else if constexpr (pitched && streaming) {
     stream_tiles<Wide>(in, out, wide_rows, wide_cols);
   } else {
@@ -1168,58 +1218,54 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
   if constexpr (e <= 16) transpose_matrix<I, e, false, false>(from, to, rows, cols);
 }
 
-// Tiles abreast past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193 .64
-// of a copy in strips, .69), and rows long: of the lines that a piece of the input begins and ends in, others
-// have a part. shifts: of each input row, lines are read one by one, whole, which where a tile's rows meet in
-// few sets of L1 would not stay there until the next tile needs the rest of them. What lies beyond a tile's
-// first and last rows is not read.
-template <class I, int e, int abreast, bool shifts>
+// A tile's columns past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193
+// .64 of a copy in strips, .69), and rows long: of the lines that a piece of the input begins and ends in,
+// others have a part.
+template <class I, int e>
 TX_INLINE void carry_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, char* carried) {
   using Wide = Tile<I, e, true>;
-  constexpr int kSide = Wide::kSide, kCols = abreast * kSide;
+  constexpr int kSide = Wide::kSide;
   const int64_t whole = rows / kSide * kSide;
-  const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kCols * in.pitch;
+  const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kSide * in.pitch;
   const CarriedRows<e> to{{out, later, in.pitch}, carried};
-  int64_t i = 0;
-  if (shifts && whole > 2 * kSide) {
-    alignas(kLine) char before[kCols * kLine];
-    Wide::template stream_abreast<abreast>(in, to, 0, kSide);
-    for (int q = 0; q < kCols; ++q) {
-      const char* const next = in(q) + kLine;
-      I::store(before + q * kLine, I::load(next - reinterpret_cast<intptr_t>(next) % kLine));
-    }
-    Wide::template stream_abreast<abreast>(ShiftedRows{in, before}, to, kSide, whole - kSide);
-    i = whole - kSide;
-  }
-  Wide::template stream_abreast<abreast>(in, to, i, whole);
-  for (int t = 0; t < abreast && whole < rows; ++t) {
+  Wide::template stream_abreast<1>(in, to, 0, whole);
+  if (whole < rows) {
     alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
-    const Pitched<const char> from = in.from(t * kSide, whole * e);
+    const Pitched<const char> from = in.from(0, whole * e);
     transpose<I, e>(e, from.first, in.pitch, rest, kLine, rows - whole, kSide);
-    CarriedRows<e> at = to.from(whole, t * kLine);
+    CarriedRows<e> at = to.from(whole, 0);
     for (int64_t r = 0; r < rows - whole; ++r)
       Wide::store(at.template next<false>(), I::load(rest + r * kLine));
-    for (int q = 0; q < kSide; ++q) Wide::ask_for(later + (t * kSide + q) * in.pitch + whole * e);
+    for (int q = 0; q < kSide; ++q) Wide::ask_for(later + q * in.pitch + whole * e);
   }
-  for (int q = 0; q < kCols; ++q) Wide::ask_for(later + q * in.pitch + rows * e - 1);
+  for (int q = 0; q < kSide; ++q) Wide::ask_for(later + q * in.pitch + rows * e - 1);
 }
 
-// crowded: of input rows in few sets of L1, two tiles abreast. One, and two, in bands of 512 rows (Zen 4, of
-// a copy): 8191 x 8193 in 2, 4, 8 and 16 bytes .63 .67 .68 .69, .66 .72 .77 .80; 4095 x 4097 .63 .71 .80 .86,
-// .65 .77 .85 .88; but of rows that do not crowd .77 .76 .86 .84, .75 .71 .83 .75.
-template <class I, int e, bool crowded>
+template <class I, int e>
 void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols, char* carried) {
-  constexpr int kSide = Tile<I, e, true>::kSide, kAbreast = crowded ? 2 : 1;
-  int64_t j = 0;
-  const auto carry = [&]<int abreast>() {
-    const Pitched<const char> from{in + j * in_pitch, in_pitch};
-    const Pitched<char> to{out + j * e, out_pitch};
-    carry_tiles<I, e, abreast, crowded && e <= 8>(from, to, rows, carried);
-    j += abreast * kSide;
+  const Pitched<const char> from{in, in_pitch};
+  const Pitched<char> to{out, out_pitch};
+  for (int64_t j = 0; j < cols; j += Tile<I, e, true>::kSide)
+    carry_tiles<I, e>(from.from(j, 0), to.from(0, j * e), rows, carried);
+}
+
+// In blocks, and in tiles what no block has.
+template <class I, int e>
+void stream_carried_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                           int64_t cols, char* carried) {
+  using In = Blocks<I, e, true, true>;
+  const Pitched<const char> from{in, in_pitch};
+  const Pitched<char> to{out, out_pitch};
+  const int64_t i = rows - rows % In::kRows, j = cols - cols % In::kCols;
+  In::transpose(from, to, i, j, carried);
+  const auto tiles = [&](int64_t row, int64_t col, int64_t rows_left, int64_t cols_left) {
+    if (rows_left == 0 || cols_left == 0) return;
+    stream_carried<I, e>(from(col) + row * e, in_pitch, to(row) + col * e, out_pitch, rows_left, cols_left,
+                         carried + row * kLine);
   };
-  while (j + kAbreast * kSide <= cols) carry.template operator()<kAbreast>();
-  while (j < cols) carry.template operator()<1>();
+  tiles(i, 0, rows - i, j);
+  tiles(0, j, rows, cols - j);
 }
 
 // Elements of whole lines, past the caches.
@@ -1267,15 +1313,18 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_blocks[2] = transpose<Line, 4, true, true>;
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
-    if constexpr (I::template kPermutes<1>) k.stream_carried[0] = stream_carried<I, 1, false>;
-    k.stream_carried[1] = stream_carried<I, 2, false>;
-    k.stream_carried[2] = stream_carried<I, 4, false>;
-    k.stream_carried[3] = stream_carried<I, 8, false>;
-    k.stream_carried[4] = stream_carried<I, 16, false>;
-    k.stream_crowded[1] = stream_carried<I, 2, true>;
-    k.stream_crowded[2] = stream_carried<I, 4, true>;
-    k.stream_crowded[3] = stream_carried<I, 8, true>;
-    k.stream_crowded[4] = stream_carried<I, 16, true>;
+    if constexpr (I::template kPermutes<1>) {
+      k.stream_carried[0] = stream_carried<I, 1>;
+      k.stream_carried_blocks[0] = stream_carried_blocks<I, 1>;
+    }
+    k.stream_carried[1] = stream_carried<I, 2>;
+    k.stream_carried[2] = stream_carried<I, 4>;
+    k.stream_carried[3] = stream_carried<I, 8>;
+    k.stream_carried[4] = stream_carried<I, 16>;
+    k.stream_carried_blocks[1] = stream_carried_blocks<I, 2>;
+    k.stream_carried_blocks[2] = stream_carried_blocks<I, 4>;
+    k.stream_carried_blocks[3] = stream_carried_blocks<I, 8>;
+    k.stream_carried_blocks[4] = stream_carried_blocks<I, 16>;
     if (Pieces<I>::unit(true) > 0) k.stream_pieces[0] = Pieces<I>::stream;
     if (Pieces<I>::unit(false) > 0) k.stream_pieces[1] = Pieces<I>::stream;
   }

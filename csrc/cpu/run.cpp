@@ -79,7 +79,7 @@ void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor p
   const int64_t bytes = p.element_bytes, line = kLine / bytes;
   const MicroKernels& micro = micro_kernels_in_use();
   const auto transpose = of_width(micro.transpose, p);
-  const auto stream = of_width(plan.crowded ? micro.stream_crowded : micro.stream_carried, p);
+  const auto stream = of_width(plan.in_blocks ? micro.stream_carried_blocks : micro.stream_carried, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char carried[kCarriedRows * kLine], rest[kCarriedRows * kLine];
     TileWalk at(plan, first);

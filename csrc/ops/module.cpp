@@ -156,7 +156,6 @@ PYBIND11_MODULE(_C, m) {
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.stores) : ""; })
       .def_readonly("in_blocks", &Plan::in_blocks)
       .def_readonly("carries", &Plan::carries)
-      .def_readonly("crowded", &Plan::crowded)
       .def_readonly("prefetches", &Plan::prefetches)
       .def_property_readonly("isa", [](const Plan& p) { return std::string(p.isa); })
       .def(
