@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -326,7 +327,9 @@ class Checker {
         const bool streams =
             plan.kernel == Kernel::kCopy || plan.kernel == Kernel::kRows || plan.kernel == Kernel::kStaged;
         const int64_t e = plan.problem.element_bytes;
-        if (plan.kernel == Kernel::kTile && e <= 4 && e != 3) plan.in_blocks = random.chance(50);
+        if (plan.kernel == Kernel::kTile && e <= (plan.stores == Stores::kStreaming ? 4 : 8) &&
+            std::has_single_bit(static_cast<uint64_t>(e)))
+          plan.in_blocks = random.chance(50);
         if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
             random.chance(50)) {
           plan.carries = true;

@@ -487,7 +487,7 @@ CHOICES: list[tuple[Case, str, str]] = [
         "staged",
         "tile_small tile tile tile_small tile",
     ),
-    (Case("choice", "within caches", (512, 512), (1, 0)), "tile tile tile staged tile", "tile_small"),
+    (Case("choice", "within caches", (512, 512), (1, 0)), "tile", "tile_small"),
     (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile_small"),
     (
         Case("choice", "nearly the last cache", (2560, 2560), (1, 0), (1, 2, 4)),
@@ -948,7 +948,7 @@ def kernel_and_stores(plan: _C.Plan) -> str:
         ((601, 50_001), (1, 0), "staged staged carry carry carry"),  # rows of 601 elements
         ((251, 120_001), (1, 0), "staged staged staged carry carry"),
         ((1_500_001, 23), (1, 0), "staged staged staged carry carry"),  # few rows
-        ((512, 512), (1, 0), "tile tile tile staged tile"),
+        ((512, 512), (1, 0), "tile tile tile tile tile"),
         ((4096, 64, 64), (0, 2, 1), "stream stream stream stream stream"),
         ((16, 1_000_000), (1, 0), "tile staged stream stream stream"),
         ((1_000_000, 16), (1, 0), "stream stream stream stream stream"),  # few rows

@@ -245,9 +245,10 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 // with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 1
 // without conflicts where cores move lines in halves (Zen 4, in tiles and in blocks: 8192^2 in 1, 2 and 4
 // bytes .66 .74 .82 -> .75 .92 .96, 4096^2 .65 .85 .81 -> .73 .80 .93, 8000^2 .94 .88 .95 -> .91 .90 .81).
+// Within the caches what conflicts (8 bytes, staged and so, three matrices .53 -> .70).
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
-  if (!is_plain(e) || e > 4) return false;
+  if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
   if (streaming && (e == 2 || (e == 1 && !leaves_early(facts)))) return true;
   if (streaming && !cache_is_near(facts)) return false;
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
@@ -610,7 +611,6 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
   if (carries_rows(p, facts)) return Kernel::kTile;
-  if (p.element_bytes == 8 && rows_conflict(p, row)) return Kernel::kStaged;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
   // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
   // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows

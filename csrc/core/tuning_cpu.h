@@ -41,7 +41,7 @@ inline constexpr int64_t kFusedSideBytes = 256;
 inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32, 64}, {32, 32}};
 inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
-inline constexpr TileShape kBlocksShape[2][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
+inline constexpr TileShape kBlocksShape[2][4] = {{{256, 2048}, {128, 2048}, {64, 1024}, {64, 256}},
                                                  {{1024, 256}, {1024, 128}, {1024, 64}}};
 // Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do
 // not. High and narrow tiles read on from where they were, which the machine's prefetchers follow. Of a copy,

@@ -28,9 +28,9 @@ struct MicroKernels {
                              int64_t out_pitch, int64_t rows, int64_t cols);
   Transpose transpose[11];
 
-  // The same in blocks of several vectors on each side, one read while another is written, for elements of 1,
-  // 2 and 4 bytes.
-  Transpose transpose_blocks[3];
+  // The same in blocks of several vectors on each side, one read while another is written, for elements of 1
+  // to 8 bytes.
+  Transpose transpose_blocks[4];
 
   // The same of rows at places of their own: input row j is in_places[j] bytes from `in`, output row i
   // out_places[i] bytes from `out`.

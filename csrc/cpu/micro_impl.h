@@ -953,9 +953,9 @@ struct BlockShape {
 // before .87 .89 .84; .76 .73 .67; .71 .61 .64. To rows at any pitch 8191 x 8193 and 4095 x 4097: there one
 // line down is too few, since of each piece of the input that begins anywhere in a line one line more is
 // read.
-constexpr BlockShape kStoredBlock[] = {{1, 4}, {2, 4}, {2, 4}};
-constexpr BlockShape kStreamedBlock[] = {{1, 2}, {2, 2}, {4, 2}};
-constexpr BlockShape kCarriedBlock[] = {{2, 1}, {2, 2}, {2, 4}, {2, 4}, {2, 4}};
+constexpr BlockShape kStoredBlock[5] = {{1, 4}, {2, 4}, {2, 4}, {4, 4}};
+constexpr BlockShape kStreamedBlock[5] = {{1, 2}, {2, 2}, {4, 2}};
+constexpr BlockShape kCarriedBlock[5] = {{2, 1}, {2, 2}, {2, 4}, {2, 4}, {2, 4}};
 
 // Tiles in blocks, the next one being read while the last is written, some rows of each by turns: a core that
 // reads for long has nothing to write meanwhile (Zen 4, lines of 8191 x 8193 in 4 bytes merely moved, so many
@@ -998,7 +998,7 @@ struct Blocks {
       Vec v[kLanes];
       TX_UNROLL for (int l = 0; l < kLanes; ++l) {
         const char* const at = from + tile * kBytes + l * kLane * pitch;
-        if constexpr (streaming) Wide::ask_for(reinterpret_cast<intptr_t>(at) + later);
+        Wide::ask_for(reinterpret_cast<intptr_t>(at) + later);
         v[l] = I::load(at);
       }
       I::transpose_lanes(v);
@@ -1285,7 +1285,8 @@ constexpr MicroKernels micro_kernels(const char* name) {
       name,
       {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>, transpose<I, 32>,
        transpose<I, 64>, transpose<I, 128>, transpose<I, 256>, transpose<I, 512>, transpose<I, 1024>},
-      {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>},
+      {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>,
+       transpose<I, 8, false, true>},
       {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>, transpose_placed<I, 8>,
        transpose_placed<I, 16>, transpose_placed<I, 32>, transpose_placed<I, 64>, transpose_placed<I, 128>,
        transpose_placed<I, 256>, transpose_placed<I, 512>, transpose_placed<I, 1024>},
