@@ -1133,7 +1133,7 @@ def test_when_cores_that_move_half_lines_leave_the_cache(
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
-    """Beyond a near cache; in blocks 2 bytes, and 1 and 4 where rows conflict."""
+    """Beyond a near cache; in blocks 2 bytes, 1 where rows conflict, and 4 where those of the input do."""
 
     def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
@@ -1143,6 +1143,7 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
     assert {size: plan(8000, size).tile for size in tiles} == tiles  # bytes to rows far apart, too
     assert [size for size in tiles if plan(8000, size).in_blocks] == [2]
     assert [size for size in tiles if plan(8192, size).in_blocks] == [1, 2, 4]
+    assert [size for size in tiles if plan(8192, size, 8000).in_blocks] == [1, 2]
     assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
     assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin
     stored = plan(2048, 1)
@@ -1176,35 +1177,33 @@ def test_which_rows_are_carried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dims", "size", "crowded"),
+    ("shape", "dims", "sizes"),
     [
-        ((8191, 8193), (1, 0), 1, True),  # input rows next to a multiple of a way
-        ((8191, 8193), (1, 0), 2, True),
-        ((8191, 8193), (1, 0), 4, True),
-        ((8191, 8193), (1, 0), 8, True),
-        ((8191, 8193), (1, 0), 16, True),
-        ((7001, 5003), (1, 0), 1, False),
-        ((7001, 5003), (1, 0), 4, False),
-        ((7001, 5003), (1, 0), 16, False),
-        ((2003, 37, 1025), (2, 1, 0), 4, False),  # pitches of other dims do not count: 37 x 4100 bytes
+        ((8191, 8193), (1, 0), [1, 2, 4, 8, 16]),  # pitches on both sides next to multiples of a way of L1, 4 KiB
+        ((8193, 8191), (1, 0), [1, 2, 4, 8, 16]),
+        ((7001, 8193), (1, 0), [1, 2, 4]),  # input rows of a vector share sets of L1: up to 4 bytes
+        ((8193, 7001), (1, 0), [8, 16]),  # output rows of L2, whose ways have 64 KiB: wider
+        ((7001, 5003), (1, 0), []),
+        ((2003, 37, 1025), (2, 1, 0), []),  # pitches of other dims do not count: 37 x 4100 bytes
     ],
 )
-def test_carried_rows_that_crowd(shape: tuple[int, ...], dims: tuple[int, ...], size: int, crowded: bool) -> None:
-    """Go in whole blocks; and 8 and 16 bytes where cores move lines in halves."""
-    problem = of_case(shape, dims, size)
-    facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
-    plan = _C.plan_cpu(problem, 2, carries_bytes=True, **facts)
-    assert plan.carries and plan.in_blocks == (crowded or size >= 8), plan
-    if plan.in_blocks:
-        row = next(d for d, stride in enumerate(plan.in_strides) if stride == size)
-        assert plan.tile[row] % (128 // size) == 0 and plan.tile[row] <= (1024 if size == 1 else 512)
-    if size == 1:
-        assert not _C.plan_cpu(problem, 2, carries_bytes=False, **facts).carries
-        assert not _C.plan_cpu(problem, 2, carries_bytes=True, **facts | {"l1_bytes": 48 << 10}).carries
-    else:
-        assert plan.tile[-1] * size == 512
-        moves_lines = facts | {"l1_bytes": 48 << 10}
-        assert _C.plan_cpu(problem, 2, **moves_lines).in_blocks == (crowded and size == 2)
+def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[int, ...], sizes: list[int]) -> None:
+    """Where cores move lines in halves; elsewhere 2 bytes alone. Whole blocks, two lines down."""
+
+    def plan(size: int, l1_kib: int = 32, carries_bytes: bool = True) -> _C.Plan:
+        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
+        return _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=carries_bytes, **facts)
+
+    assert all(plan(size).carries for size in ALL_WIDTHS)
+    assert [size for size in ALL_WIDTHS if plan(size).in_blocks] == sizes
+    assert [size for size in ALL_WIDTHS if plan(size, 48).in_blocks and plan(size, 48).carries] == (
+        [2] if 2 in sizes else []
+    )
+    assert not plan(1, 48).carries and not plan(1, 32, carries_bytes=False).carries
+    for size in sizes:
+        row = plan(size).in_strides.index(size)
+        assert plan(size).tile[row] % (128 // size) == 0 and plan(size).tile[row] <= (1024 if size == 1 else 512)
+        assert plan(size).tile[-1] * size == 512
 
 
 def test_long_runs_fit_a_tile() -> None:

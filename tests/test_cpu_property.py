@@ -21,10 +21,10 @@ PLANTED = {
         "const int64_t i = i0;",
         "wrong: byte",
     ),
-    "a block that is left unfinished": (
+    "a block that is read and not written": (
         "cpu/micro_impl.h",
-        "while (last.left() > 0) Block::store_next(last, out_pitch);",
-        "",
+        "if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr);",
+        "if (i == rows || j == cols) return;",
         "wrong: byte",
     ),
     "a column from the place of another": (

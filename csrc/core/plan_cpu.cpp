@@ -213,16 +213,15 @@ bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
          rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
 }
 
-// Whether the input rows that make a vector have their lines in so few sets of the L1 cache that one is gone
-// before the next vector needs the rest of it: pitches next to multiples of a way. Four rows of 16 bytes are
-// not too many for L1, but eight may be for L2, next to multiples of 64 KiB.
-bool input_rows_crowd(const Problem& p) {
-  constexpr int64_t kMany = 4;
-  const int64_t rows = std::max<int64_t>(line_elements(p.element_bytes), 2 * kMany);
-  const int64_t set_bytes = p.element_bytes == 16 ? 1024 : kLine;
-  SetCounts counts;
-  for (int64_t r = 0; r < rows; ++r) counts.add(std::abs(r * p.dims[p.rank - 1].in_stride) / set_bytes);
-  return counts.most > std::max(kMany, rows / 8);
+// In how many sets of a cache rows so far apart have the lines that they begin in, and those after. A way is
+// 64 times `set_bytes`: L1 has ways of 4 KiB, most L2 of 64.
+int sets_of_rows(int64_t pitch, int64_t rows, int64_t set_bytes) {
+  uint64_t sets = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t set = std::abs(r * pitch) / set_bytes;
+    sets |= uint64_t{1} << set % 64 | uint64_t{1} << (set + 1) % 64;
+  }
+  return std::popcount(sets);
 }
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
@@ -241,28 +240,39 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   return fills(p, facts, kShortSidesLeave);
 }
 
-// Of what is streamed, 8 and 16 bytes are better off one vector's height at a time, 4 without conflicts or
-// with a far cache (Xeon with AVX-512, 8192^2, 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), and 1
-// without conflicts where cores move lines in halves (Zen 4, in tiles and in blocks: 8192^2 in 1, 2 and 4
-// bytes .66 .74 .82 -> .75 .92 .96, 4096^2 .65 .85 .81 -> .73 .80 .93, 8000^2 .94 .88 .95 -> .91 .90 .81).
-// Within the caches what conflicts (8 bytes, staged and so, three matrices .53 -> .70).
+// Of what is streamed, 2 bytes, 8 and 16 being better off one vector's height at a time; 1 too but without
+// conflicts where cores move lines in halves; 4 with conflicts and a near cache (Xeon with AVX-512, 8192^2,
+// 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), where cores move lines in halves of input rows alone.
+// Zen 4, in tiles and in blocks: 20 matrices in 1 byte, one or both pitches multiples of 1 KiB, .66 -> .73,
+// 8192^2 and 4096^2 in 2 .79 -> .86, in 4 nine whose input rows lie at multiples of 4 KiB .84 -> .87, and 16
+// others .89 -> .84. Within the caches what conflicts (8 bytes, staged and so, three matrices .53 -> .70).
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
+  constexpr int64_t kWayBytes = 4096;
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
-  if (streaming && (e == 2 || (e == 1 && !leaves_early(facts)))) return true;
-  if (streaming && !cache_is_near(facts)) return false;
-  return rows_conflict(p, tile_row_dim(Kernel::kTile, p));
+  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p));
+  if (!streaming) return conflict;
+  if (e == 2) return true;
+  if (!leaves_early(facts)) return e == 1 || (conflict && cache_is_near(facts));
+  return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kWayBytes == 0);
 }
 
-// Of what is carried: input rows that crowd, two lines of each at a time, and where cores move lines in
-// halves 8 and 16 bytes. Of a copy, Zen 4 with AVX-512, in tiles (bytes staged) and in blocks: 8191 x 8193 in
-// 1 to 16 bytes .50 .48 .54 .58 .55; .55 .51 .61 .62 .69, 4095 x 4097 .39 .34 .50 .72 .81; .54 .49 .63 .76
-// .88, 9001 x 9003 .66 .64 .75 .70 .69; .61 .60 .69 .73 .70. Xeon with AVX-512, 16 threads; 4, 2 to 16 bytes:
-// .60 .68 .65 .76; .50 .62 .70 .73 and .66 .65 .57 .62; .54 .55 .56 .55.
+// Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
+// of L2, wider elements; but where cores move lines 2 bytes only. Of a copy, Zen 4 with AVX-512, in tiles and
+// in blocks, input rows next to multiples of 4 KiB, 2 and 4 bytes (six and three matrices) .37 .36 -> .43
+// .54, output rows next to multiples of 64 KiB, 8 and 16 (two and three) .55 .63 -> .58 .70, neither, 1 to 16
+// bytes .47 .72 .77 .80 .85 -> .36 .67 .66 .73 .81. Xeon, 8191 x 8193 and 4095 x 4097, 16 threads; 4, 2 to 16
+// bytes .60 .68 .65 .76; .50 .62 .70 .73 -> .66 .65 .57 .62; .54 .55 .56 .55.
 bool carries_blocks(const Problem& p, const CpuFacts& facts) {
+  constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
+  constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
-  if (moves_lines(facts)) return e == 2 && input_rows_crowd(p);
-  return e >= 8 || input_rows_crowd(p);
+  if (moves_lines(facts) && e != 2) return false;
+  if (e > 4) {
+    const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
+    return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
+  }
+  return sets_of_rows(p.dims[p.rank - 1].in_stride, line_elements(e), kLine) <= kFewL1Sets;
 }
 
 // Whether they pay, and only whole lines of the output are written. What is split or merged is as good as

@@ -1010,9 +1010,8 @@ struct Blocks {
     }
   };
 
-  // Writes a block while another is read.
-  template <bool reads>
-  TX_INLINE void write(const Lanes& lanes, Pitched<char> out, char* carried, Reader& reader) {
+  // Writes a block while another is read, if one is.
+  static void write(const Lanes& lanes, Pitched<char> out, char* carried, Reader* reader) {
     constexpr int kTogether = kLane < kLanes ? kLanes / kLane : 1;  // tiles across that take turns with reads
     constexpr bool kKept = kLane <= 4;  // what is carried stays in registers across the block
     static_assert(kAcross % kTogether == 0);
@@ -1030,7 +1029,7 @@ struct Blocks {
           }
           Pitched<char> rows = out.from(0, a * kBytes);
           TX_UNROLL for (int q = 0; q < kLane; ++q) {
-            if (reads && q % kLanes == 0) reader.next();
+            if (q % kLanes == 0 && reader != nullptr) reader->next();
             char* const row = rows.template next<(kLane > 4)>();
             if constexpr (carries) {
               const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
@@ -1074,9 +1073,9 @@ struct Blocks {
         j += kCols;
         if (j == cols) j = 0, i += kRows;
       }
-      if (i == rows || j == cols) return write<false>(lanes[now], to, to_carry, reader);
+      if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr);
       reader.begin(in(j) + i * e, lanes[now ^ 1]);
-      write<true>(lanes[now], to, to_carry, reader);
+      write(lanes[now], to, to_carry, &reader);
     }
   }
 };
