@@ -1103,7 +1103,7 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[512, 32], [512, 32]]
     assert [plan.in_blocks for plan in plans((8192, 8192), (1, 0), 4)] == [True, False]
     assert [plan.in_blocks for plan in plans((8192, 8192), (1, 0), 2)] == [True, True]
-    assert [plan.kernel for plan in plans((8192, 8192), (1, 0), 1)] == ["tile", "staged"]
+    assert [plan.kernel for plan in plans((8192, 8192), (1, 0), 1)] == ["tile", "tile"]
     assert [plan.prefetches for plan in plans((8191, 8193), (1, 0), 1)] == [True, False]
     assert [plan.prefetches for plan in plans((300, 400, 200), (2, 1, 0), 1)] == [True, True]  # pieces of 200 bytes
     assert [plan.prefetches for plan in plans((1000, 1000), (1, 0), 1)] == [False, False]  # within the caches

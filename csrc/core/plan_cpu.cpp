@@ -288,9 +288,9 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
-  const bool any_pitch = cache_is_near(facts) && (moves_lines(facts) || e == 1);
-  const bool near = whole && rows.extent * e >= kLine &&
-                    (any_pitch || rows.out_stride <= kStreamedPitch[facts.line_vectors > 1][width_row(e)]);
+  const bool any_pitch = facts.line_vectors == 1 || (cache_is_near(facts) && e == 1);
+  const bool near =
+      whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
   if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
   uint64_t bits = p.out_address | static_cast<uint64_t>((merged ? rows : cols).extent * e);
   for (int d = 0; d + 1 < p.rank; ++d) {

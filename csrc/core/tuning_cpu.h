@@ -143,17 +143,14 @@ inline constexpr int kNarrowSidesLeave = 11;
 inline constexpr int64_t kWideStaged = 4;
 inline constexpr int kWideStagedLeave = 6;
 
-// Streaming stores straight from the micro-kernel's registers. Lines of many rows far apart, in as many DRAM
-// pages, cost more than staging does, and narrow elements need more columns for a line: the table has the
-// most bytes between rows at which they won, by the vectors of a line (one: Xeon with AVX-512, 8192^2 in 1
-// byte staged .51 of a copy, streamed .27; two, AVX2: Zen 4, 8 bytes 2048^2 .82 and .70, 4096^2 .72 and .61)
-// and log2 of the element's bytes. They win at any distance where the last cache is near, and cores move
-// lines (Zen 5, 1 byte 8192^2 .61 -> .70, 16384 x 4096 .51 -> .63, 12288 x 6144 .61 -> .69; but of one
-// thread, 8192^2 .48 -> .40) or elements are bytes (Zen 4, what was staged; AVX2 8192^2 .29 -> .50, 8000 x
-// 8193 .45 -> .51; AVX-512, carried before, 8000 x 8010 .68 -> .77). Few rows, of a vector lane or more, grow
-// side by side at any distance.
-inline constexpr int64_t kStreamedPitch[2][5] = {{5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
-                                                 {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX}};
+// Streaming stores straight from the micro-kernel's registers: where these are lines, to rows at any distance
+// (Xeon with AVX-512, 16 threads; 4, 8192^2, 8000^2 and 4096^2 in 1 byte, staged and in blocks .54 -> .66;
+// .48
+// -> .62 of a copy; Zen 5, not in blocks, 8192^2 .61 -> .70). Two vectors a line, AVX2, by the most bytes
+// between rows at which they won and log2 of the element's bytes (Zen 4, 8 bytes 2048^2 .82 and .70, 4096^2
+// .72 and .61), but bytes at any distance where the last cache is near (8192^2 .29 -> .50). Few rows, of a
+// vector lane or more, grow side by side at any distance.
+inline constexpr int64_t kStreamedPitch[] = {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX};
 inline constexpr int64_t kStreamedFew = 16;
 inline constexpr int64_t kLaneBytes = 16;
 
