@@ -1190,8 +1190,8 @@ def test_which_rows_are_carried() -> None:
 def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[int, ...], sizes: list[int]) -> None:
     """Where cores move lines in halves; elsewhere 2 bytes alone. Whole blocks, two lines down."""
 
-    def plan(size: int, l1_kib: int = 32, carries_bytes: bool = True) -> _C.Plan:
-        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
+    def plan(size: int, l1_kib: int = 32, carries_bytes: bool = True, l3_mib: int = 32) -> _C.Plan:
+        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": l3_mib << 20, "line_vectors": 1}
         return _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=carries_bytes, **facts)
 
     assert all(plan(size).carries for size in ALL_WIDTHS)
@@ -1200,6 +1200,8 @@ def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[in
         [2] if 2 in sizes else []
     )
     assert not plan(1, 48).carries and not plan(1, 32, carries_bytes=False).carries
+    far = plan(1, 48, l3_mib=300)
+    assert far.carries and not far.in_blocks and far.tile[far.in_strides.index(1)] <= 512
     for size in sizes:
         row = plan(size).in_strides.index(size)
         assert plan(size).tile[row] % (128 // size) == 0 and plan(size).tile[row] <= (1024 if size == 1 else 512)

@@ -306,15 +306,16 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // bytes .71 -> .81; .51 -> .53, in 16 .72 -> .84; .54 -> .69, 2047 x 2049 in 4 .61 -> .84; .34 -> .47, 3001 x
 // 3003 in 2 .71 -> .90; .42 -> .56, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78; .39 -> .52; but 8191 x 8193 in 2
 // .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
-// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes only where cores move lines in halves: Zen 4
-// with AVX-512 VBMI, 6 to 140 MB drawn at random, of a copy, staged and so, in huge pages .51 -> .67 (58,
-// none slower), in pages of 4 KB .46 -> .63 (39, none).
+// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes, with AVX-512 VBMI: Zen 4, 6 to 140 MB drawn at
+// random, in huge pages .51 -> .67 (58, none slower), in pages of 4 KB .46 -> .63 (39, none); Xeon, eight
+// matrices of 9 to 81 MB, 16, 4 and 2 threads, .50 .40 .41 -> .60 .48 .53; but not where cores move lines and
+// the cache is near.
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int kEighths[] = {5, 4, 5, 6, 6};
   constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts)) return false;
   const int64_t e = p.element_bytes;
-  if (e == 1 && !leaves_early(facts)) return false;
+  if (e == 1 && cache_is_near(facts) && moves_lines(facts)) return false;
   if (!fills(p, facts, kEighths[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (p.dims[row].extent * e < kInputRunBytes) return false;

@@ -64,7 +64,7 @@ inline constexpr TileShape kStreamedShape[3][5] = {
 // 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67. Zen
 // 4 with AVX-512, eight matrices, with 256, 512 and 1024, 2 bytes .74 .75 .76; six, with 512 and 1024, 1 byte
 // .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86 .88.
-inline constexpr int64_t kCarriedShapeRows[3][5] = {{0, 256, 512, kCarriedRows, kCarriedRows},
+inline constexpr int64_t kCarriedShapeRows[3][5] = {{512, 256, 512, kCarriedRows, kCarriedRows},
                                                     {0, 256, 512, 512, 512},
                                                     {512, kCarriedRows, kCarriedRows, 512, 512}};
 // The same in blocks (Zen 4, two matrices, with 256, 512 and 1024: 4 bytes .67 .76 .75 of a copy, 8 bytes .63
@@ -144,9 +144,8 @@ inline constexpr int64_t kWideStaged = 4;
 inline constexpr int kWideStagedLeave = 6;
 
 // Streaming stores straight from the micro-kernel's registers: where these are lines, to rows at any distance
-// (Xeon with AVX-512, 16 threads; 4, 8192^2, 8000^2 and 4096^2 in 1 byte, staged and in blocks .54 -> .66;
-// .48
-// -> .62 of a copy; Zen 5, not in blocks, 8192^2 .61 -> .70). Two vectors a line, AVX2, by the most bytes
+// (Xeon with AVX-512, 16 threads; 4, 8192^2, 8000^2 and 4096^2 in 1 byte, of a copy, staged .54; .48, in
+// blocks .66; .62; Zen 5, not in blocks, 8192^2 .61 -> .70). Two vectors a line, AVX2, by the most bytes
 // between rows at which they won and log2 of the element's bytes (Zen 4, 8 bytes 2048^2 .82 and .70, 4096^2
 // .72 and .61), but bytes at any distance where the last cache is near (8192^2 .29 -> .50). Few rows, of a
 // vector lane or more, grow side by side at any distance.

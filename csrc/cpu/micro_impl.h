@@ -1112,14 +1112,14 @@ void stream_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, int64
 // In blocks, and in tiles what no block has. Precondition: rows and cols are whole tiles.
 template <class I, int e, bool streaming>
 void transpose_blocks(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
-  using In = Blocks<I, e, streaming, false>;
-  const int64_t i = rows - rows % In::kRows, j = cols - cols % In::kCols;
-  In::transpose(in, out, i, j, nullptr);
+  using Block = Blocks<I, e, streaming, false>;
+  const int64_t i = rows - rows % Block::kRows, j = cols - cols % Block::kCols;
+  Block::transpose(in, out, i, j, nullptr);
   const auto tiles = [](Pitched<const char> from, Pitched<char> to, int64_t rows_left, int64_t cols_left) {
     if constexpr (streaming) {
-      stream_tiles<typename In::Wide>(from, to, rows_left, cols_left);
+      stream_tiles<typename Block::Wide>(from, to, rows_left, cols_left);
     } else {
-      transpose_tiles<typename In::Wide>(from, to, rows_left, cols_left);
+      transpose_tiles<typename Block::Wide>(from, to, rows_left, cols_left);
     }
   };
   tiles(in.from(0, i * e), out.from(i, 0), rows - i, j);
@@ -1253,11 +1253,11 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
 template <class I, int e>
 void stream_carried_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                            int64_t cols, char* carried) {
-  using In = Blocks<I, e, true, true>;
+  using Block = Blocks<I, e, true, true>;
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
-  const int64_t i = rows - rows % In::kRows, j = cols - cols % In::kCols;
-  In::transpose(from, to, i, j, carried);
+  const int64_t i = rows - rows % Block::kRows, j = cols - cols % Block::kCols;
+  Block::transpose(from, to, i, j, carried);
   const auto tiles = [&](int64_t row, int64_t col, int64_t rows_left, int64_t cols_left) {
     if (rows_left == 0 || cols_left == 0) return;
     stream_carried<I, e>(from(col) + row * e, in_pitch, to(row) + col * e, out_pitch, rows_left, cols_left,
