@@ -71,9 +71,8 @@ struct Plan {
   bool keep = false;       // CUDA: L2 is asked to keep lines of the input longer than those of the output
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;  // CPU
-  bool in_blocks =
-      false;             // CPU, tile: several vectors on each side at a time, some read as others are written
-  bool carries = false;  // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
+  bool in_blocks = false;  // CPU, tile: several vectors on each side, one block read as another is written
+  bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
   bool prefetches = false;  // CPU, staged: asks for the tiles to come
   const char* isa = "";     // CPU: instruction set of the micro-kernels
 };

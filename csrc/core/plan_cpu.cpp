@@ -167,7 +167,7 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
-// Lines counted by the set of the L1 cache that they fall in; a way has 4 KiB. Or larger sets of larger ways.
+// Lines counted by the set of the L1 cache that they fall in; a way has 4 KiB.
 struct SetCounts {
   static constexpr int64_t kSets = 64;
   int64_t lines[kSets] = {}, most = 0;

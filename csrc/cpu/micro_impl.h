@@ -968,10 +968,9 @@ struct Blocks {
   using Vec = typename I::Vec;
   static constexpr int kSide = Wide::kSide, kLane = Wide::kLane, kLanes = I::kLanes;
   static constexpr int64_t kBytes = sizeof(Vec);
-  static constexpr int kWidth = e == 1 ? 0 : e == 2 ? 1 : e == 4 ? 2 : e == 8 ? 3 : 4;
   static constexpr BlockShape kShape = (carries     ? kCarriedBlock
                                         : streaming ? kStreamedBlock
-                                                    : kStoredBlock)[kWidth];
+                                                    : kStoredBlock)[__builtin_ctz(e)];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
 
