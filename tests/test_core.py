@@ -974,10 +974,10 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         ((16, 32, 32), (2, 1, 0), 4, "tile", [32, 8, 16]),  # so little that L1 does not suffer
         ((65, 64, 64), (2, 1, 0), 4, "tile", [64, 1, 65]),  # in many
         ((64, 64, 64), (2, 1, 0), 16, "tile", [8, 1, 64]),
-        ((511, 513), (1, 0), 8, "tile", [8, 64]),  # a quarter of them
-        ((500, 513), (1, 0), 8, "tile", [32, 64]),
+        ((511, 513), (1, 0), 8, "tile", [16, 511]),  # a quarter of them
+        ((500, 513), (1, 0), 8, "tile", [513, 64]),
         ((1023, 1025), (1, 0), 4, "staged", [128, 128]),
-        ((1000, 1025), (1, 0), 4, "tile", [64, 128]),
+        ((1000, 1025), (1, 0), 4, "tile", [528, 128]),
         ((50, 50), (1, 0), 4, "tile", [50, 50]),  # for which none looks in so small a matrix
     ],
 )
@@ -991,14 +991,20 @@ def test_output_rows_that_crowd(
 def test_threads_get_even_shares_of_rows() -> None:
     def rows(shape: tuple[int, ...], size: int, threads: int) -> int:
         problem = of_case(shape, (1, 0), size)
-        return _C.plan_cpu(problem, threads, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=1).tile[0]
+        return _C.plan_cpu(problem, threads, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=vectors).tile[0]
 
+    vectors = 2  # less than a line
     assert rows((250, 200), 4, 1) == 64
     assert rows((250, 200), 4, 2) == 48  # 96 and 104, not 128 and 72
-    assert rows((800, 250), 4, 2) == 64  # of whole lines, which may be cut anywhere
+    assert rows((800, 250), 4, 2) == 64
     assert rows((700, 1500), 4, 16) == 48  # 96, not 128
+    vectors = 1
+    assert [rows((250, 200), 4, threads) for threads in (1, 2)] == [200, 112]  # a share
+    assert [rows((250, 1100), 4, threads) for threads in (1, 2)] == [560, 560]
+    assert [rows((700, 1500), 4, threads) for threads in (1, 2, 3, 16)] == [752, 752, 512, 96]
+    assert [rows((448, 512), 1, threads) for threads in (1, 2)] == [64, 64]
     assert [rows((8193, 8191), 1, threads) for threads in (2, 16)] == [448, 256]  # staged: 512, not 896
-    assert [rows((9001, 7001), 8, threads) for threads in (2, 16)] == [504, 488]  # carried
+    assert [rows((9001, 7001), 8, threads) for threads in (2, 16)] == [504, 440]  # carried
     assert rows((9001, 300), 8, 16) == 304  # of few rows several threads have parts of each
 
 

@@ -205,12 +205,12 @@ bool rows_meet(const Problem& p, int row, const CpuFacts& facts) {
   return rows_in_one_set(p, row, sides.row_dims, rows) >= rows / 4 * 3;
 }
 
-// Whether a quarter of a direct tile's rows, and too many for the ways that it has, are in one set: pitches
-// next to multiples of a way, of its halves and of its thirds. In L1 itself none does harm.
-bool rows_crowd(const Problem& p, int row, int64_t tile_rows) {
+// Whether a quarter of some rows, and too many for the ways that it has, are in one set: pitches next to
+// multiples of a way, of its halves and of its thirds. In L1 itself none does harm.
+bool rows_crowd(const Problem& p, int row, int64_t rows) {
   constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
   return element_count(p) * p.element_bytes >= kNearBytes &&
-         rows_in_one_set(p, row, 1, tile_rows) >= std::max(kMany, tile_rows / 4);
+         rows_in_one_set(p, row, 1, rows) >= std::max(kMany, rows / 4);
 }
 
 // In how many sets of a cache rows so far apart have the lines that they begin in, and those after. A way is
@@ -349,10 +349,26 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
   return {shape.rows, whole * element_bytes <= kLongRowBytes ? whole : shape.cols};
 }
 
-TileShape direct_shape(const Problem& p, int row) {
+// Whether a direct tile is as high as its thread's share, so that each input row is read to its end. Not
+// where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
+// thread, 4 bytes .94), nor for 2 bytes where two cores hold dirty lines: the prefetchers of the one, past
+// the end of its share of a row, take them from the other. (Zen 4, 448 x 512, 31 us for 6, but 14 when the
+// input was flushed from the caches first; of short pieces they do not go that far.)
+bool reads_on(const Plan& plan, const CpuFacts& facts) {
+  const int64_t e = plan.problem.element_bytes;
+  return facts.line_vectors == 1 && e > 1 && (e > 2 || plan.threads == 1 || !leaves_early(facts));
+}
+
+TileShape direct_shape(const Plan& plan, int row, const CpuFacts& facts) {
+  const Problem& p = plan.problem;
   const int width = width_row(p.element_bytes);
   if (!is_plain(p.element_bytes)) return shape_of_runs(kRunsShape, p.element_bytes);
-  return (rows_crowd(p, row, kTileShape[width].rows) ? kCrowdedShape : kTileShape)[width];
+  const auto [rows, cols] = kTileShape[width];
+  if (rows_crowd(p, row, rows)) {
+    const auto [few, many] = kCrowdedShape[width];  // no more rows for want of columns
+    return {few, std::clamp(p.dims[p.rank - 1].extent, cols, many)};
+  }
+  return {reads_on(plan, facts) ? kHighRows : rows, cols};
 }
 
 TileShape staged_shape(int64_t element_bytes) {
@@ -375,21 +391,44 @@ TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t ele
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
 }
 
-// Rows of a matrix's tiles, whole vectors from `least` to `most`, of which no thread gets an eighth more than
-// its share: shares end with tiles, unless pitches are whole lines or rows few (of a copy, two threads, 200 x
-// 200 in 4 bytes .33 -> .40, 300 x 180 .34 -> .42; Xeon, 16 threads, 8191 x 8193 in 1, 448 rows and 256, .45
-// -> .55).
+// Two-dimensional parts of a problem, of `row` and the last dim.
+int64_t matrix_count(const Problem& p, int row) {
+  return element_count(p) / (p.dims[row].extent * p.dims[p.rank - 1].extent);
+}
+
+// Rows of a tile, whole vectors from `least` to `most`, of which no thread gets an eighth more than its
+// share: shares end with tiles, unless matrices are many or rows few (of a copy, two threads, 200 x 200 in 4
+// bytes .33 -> .40, 300 x 180 .34 -> .42; Xeon, 16 threads, 8191 x 8193 in 1, 448 rows and 256, .45 -> .55).
 int64_t even_rows(const Plan& plan, int64_t least, int64_t most) {
   const Problem& p = plan.problem;
-  const Dim& rows = p.dims[tile_row_dim(plan.kernel, p)];
-  const int64_t step = step_rows(plan), share = rows.extent / plan.threads;
-  if (p.rank != 2 || rows.extent <= most || share < 2 * least || rows.out_stride % kLine == 0) return most;
+  const int64_t rows = p.dims[tile_row_dim(plan.kernel, p)].extent, threads = plan.threads;
+  const int64_t step = step_rows(plan), share = rows / threads;
+  const int64_t matrices = matrix_count(p, tile_row_dim(plan.kernel, p));
+  if (threads == 1 || matrices >= 4 * threads || share < 2 * least) return most;
+  if (matrices > 1) {
+    int64_t bands = ceil_div(rows, most);
+    while (ceil_div(matrices * bands, threads) * threads * 8 > matrices * bands * 9) ++bands;
+    return std::min(most, round_up(ceil_div(rows, bands), step));
+  }
+  const int64_t bands = ceil_div(share, most), even = round_up(ceil_div(share, bands), step);
+  if (even <= most && (bands * even - share) * 8 <= share) return even;
   for (int64_t height = most / step * step; height > least; height -= step) {
     const int64_t past = share % height;
-    const int64_t excess = std::min(height - past, std::min(past, height - past) * (plan.threads - 1));
+    const int64_t excess = std::min(height - past, std::min(past, height - past) * (threads - 1));
     if (excess * 8 <= share) return height;
   }
   return std::min(least, most);
+}
+
+// Rows of a tile that is moved straight: even, and not more than a thread's share.
+int64_t direct_rows(const Plan& plan, int64_t most) {
+  constexpr int64_t kLeast = 32;
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p);
+  const int64_t rows = p.dims[row].extent, line = line_elements(p.element_bytes);
+  most =
+      std::min(most, std::max(kLeast, round_up(ceil_div(matrix_count(p, row) * rows, plan.threads), line)));
+  return even_rows(plan, line, std::min(most, round_up(ceil_div(rows, ceil_div(rows, most)), line)));
 }
 
 // All of each side's dims but its outermost are whole in a tile.
@@ -457,9 +496,12 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
   if (plan.carries) return carried_shape(plan, rows, cols, facts);
   const bool streaming = plan.stores == Stores::kStreaming;
-  const TileShape wanted = plan.in_blocks ? kBlocksShape[streaming && leaves_early(facts)][width]
-                           : streaming    ? kStreamedShape[streamed_row(facts)][width]
-                                          : direct_shape(p, row);
+  TileShape wanted;
+  if (plan.in_blocks) {
+    wanted = streaming ? kStreamedBlocksShape[leaves_early(facts)][width] : kStoredBlocksShape[width];
+  } else {
+    wanted = streaming ? kStreamedShape[streamed_row(facts)][width] : direct_shape(plan, row, facts);
+  }
   return (streaming ? streamed_shape : fit)(wanted, rows, cols, e);
 }
 
@@ -479,8 +521,7 @@ void set_tile(Plan& plan, const CpuFacts& facts) {
                     kStagingBytes / (adjoin ? cols * p.element_bytes : staged_pitch(staged_row_bytes(plan))));
   }
   if (plan.kernel == Kernel::kStaged || plan.carries) rows = even_rows(plan, kLeastBandRows, rows);
-  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks)
-    rows = even_rows(plan, line_elements(p.element_bytes), rows);
+  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows);
   if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);
 }
 

@@ -39,10 +39,18 @@ inline constexpr int64_t kFusedSideBytes = 256;
 // as wide as four lines (Zen 4, 8192^2, 8000^2, 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58
 // .62 .48 of a copy, 2 bytes .71 .72 .58).
 inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32, 64}, {32, 32}};
-inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {32, 128}, {16, 128}, {8, 64}, {8, 64}};
+// Most rows where it is as high as its thread's share. Over the rows above, by 2, 4, 8 and 16 bytes, 72
+// matrices and batches of .1 to 12 MB drawn at random: Zen 4, one thread 1.08 1.13 1.14 1.09, two 4 bytes and
+// wider 1.10 1.11 1.12; 36, Xeon, one, four and 16 threads 1.08 1.06 1.03 .96, 1.06 1.04 1.04 1.01, 1.03 1.03
+// .97 .99. (Zen 4, six matrices of 4 to 13 MB, 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
+inline constexpr int64_t kHighRows = 1024;
+// Crowded, with four to eight times as many columns, and of 2 and 8 bytes twice the rows: Zen 4 2 bytes .49
+// -> .57 (two threads .55 -> .62), 8 bytes .44 -> .65 (.57 -> .88), 16 bytes .61 -> .64.
+inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {64, 512}, {16, 512}, {16, 512}, {8, 512}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
-inline constexpr TileShape kBlocksShape[2][4] = {{{256, 2048}, {128, 2048}, {64, 1024}, {64, 256}},
-                                                 {{1024, 256}, {1024, 128}, {1024, 64}}};
+inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {1024, 2048}, {1024, 1024}, {1024, 512}};
+inline constexpr TileShape kStreamedBlocksShape[2][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
+                                                         {{1024, 256}, {1024, 128}, {1024, 64}}};
 // Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do
 // not. High and narrow tiles read on from where they were, which the machine's prefetchers follow. Of a copy,
 // 64 columns of 32 rows, in 4 bytes of 64, and so: Xeon with AVX-512, 16 threads; 4, 8192^2 in 4 bytes .52 ->
