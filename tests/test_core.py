@@ -1002,7 +1002,7 @@ def test_threads_get_even_shares_of_rows() -> None:
     assert [rows((250, 200), 4, threads) for threads in (1, 2)] == [200, 112]  # a share
     assert [rows((250, 1100), 4, threads) for threads in (1, 2)] == [560, 560]
     assert [rows((700, 1500), 4, threads) for threads in (1, 2, 3, 16)] == [752, 752, 512, 96]
-    assert [rows((448, 512), 1, threads) for threads in (1, 2)] == [64, 64]
+    assert [rows((448, 512), 1, threads) for threads in (1, 2)] == [512, 64]
     assert [rows((8193, 8191), 1, threads) for threads in (2, 16)] == [448, 256]  # staged: 512, not 896
     assert [rows((9001, 7001), 8, threads) for threads in (2, 16)] == [504, 440]  # carried
     assert rows((9001, 300), 8, 16) == 304  # of few rows several threads have parts of each

@@ -356,7 +356,7 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 // input was flushed from the caches first; of short pieces they do not go that far.)
 bool reads_on(const Plan& plan, const CpuFacts& facts) {
   const int64_t e = plan.problem.element_bytes;
-  return facts.line_vectors == 1 && e > 1 && (e > 2 || plan.threads == 1 || !leaves_early(facts));
+  return facts.line_vectors == 1 && (e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(facts)));
 }
 
 TileShape direct_shape(const Plan& plan, int row, const CpuFacts& facts) {

@@ -48,7 +48,7 @@ inline constexpr int64_t kHighRows = 1024;
 // -> .57 (two threads .55 -> .62), 8 bytes .44 -> .65 (.57 -> .88), 16 bytes .61 -> .64.
 inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {64, 512}, {16, 512}, {16, 512}, {8, 512}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
-inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {1024, 2048}, {1024, 1024}, {1024, 512}};
+inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
 inline constexpr TileShape kStreamedBlocksShape[2][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
                                                          {{1024, 256}, {1024, 128}, {1024, 64}}};
 // Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do

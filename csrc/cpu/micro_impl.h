@@ -328,13 +328,6 @@ struct Tile {
   static constexpr int kLane = 16 / e;             // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
   static constexpr int kBytes = e;
-  // Tiles of 1 byte read together, a strip. (With strips of 2 and 4 bytes too, of a copy: Zen 5, 1000^2 in 4
-  // .59 -> .68, 700 x 900 .57 -> .70, 100 x 64 x 197 -> 0,2,1 .63 -> .71, 20^5 reversed in 2 .42 -> .55.)
-  static constexpr int kTiles = e == 1 ? 256 / sizeof(Vec) : 1;
-  // A tile that no strip takes: in registers and through memory, of a copy, 300 x 333 in 4 bytes .38 and .33,
-  // 17 x 31 .55 and .40, but 1472^2 in 2 bytes .68 and .73, 64 x 128 x 128 -> 0,2,1 .78 and .82.
-  static constexpr bool kInRegisters = e != 2 || I::kLanes == 1;
-
   // What a line has of two that follow one another, from `place` bytes of the first on: an index for permute.
   TX_INLINE Vec across(int64_t place) {
     const auto* const counting = kCounting<typename Unsigned<(e < 8 ? e : 8)>::Type>.words;
@@ -373,32 +366,6 @@ struct Tile {
     }
   }
 
-  // A strip: kSide columns and `tiles` x kSide rows. All of an input row's share is read before the next
-  // row's, so no cache line is read twice, even where all rows fall in one cache set (pitches near a power of
-  // two).
-  template <int tiles, class In, class Out>
-  static void transpose_strip(In in, Out out) {
-    alignas(64) Vec square[tiles][I::kLanes][kLane];  // [tile][c][q]: in lane l, lane c of row l * kLane + q
-    for (int q = 0; q < kLane; ++q) {
-      for (int t = 0; t < tiles; ++t) {
-        Vec lanes[I::kLanes];
-        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
-          lanes[l] = I::load(in(l * kLane + q) + t * kSide * e);
-        }
-        I::transpose_lanes(lanes);
-        TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[t][c][q] = lanes[c];
-      }
-    }
-    for (int t = 0; t < tiles; ++t) {
-      for (int c = 0; c < I::kLanes; ++c) {
-        Vec v[kLane];
-        TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = square[t][c][q];
-        transpose_each_lane(v);
-        TX_UNROLL for (int q = 0; q < kLane; ++q) store(out((t * I::kLanes + c) * kLane + q), v[q]);
-      }
-    }
-  }
-
   // One lane of rows and kSide columns.
   template <class In, class Out>
   TX_INLINE void transpose_lane_of_rows(In in, Out out) {
@@ -420,7 +387,9 @@ struct Tile {
   // (16 bytes: a tile that streams takes 26 instructions, and row by row 50.)
   static constexpr bool kMany = kSide > 4;
 
-  // One tile, in registers where they suffice.
+  // One tile, in registers where they suffice: the compiler keeps the rest in memory better than code that
+  // says when (Zen 4 with AVX-512, 72 matrices of .06 to 8 MB drawn at random, by way of an array 1 byte .90,
+  // 2 bytes 1.00; four or eight tiles of 1 byte at a time, with AVX2, .85).
   template <class In, class Out>
   TX_INLINE void transpose(In in, Out out) {
     Vec square[I::kLanes][kLane];
@@ -910,34 +879,9 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   constexpr int64_t kSide = Wide::kSide;
   for (int64_t j0 = 0; j0 < cols; j0 += kSide) {
     const int64_t j = j0 + kSide > cols ? cols - kSide : j0;
-    const In from = in.from(j, 0);
-    const Out to = out.from(0, j * Wide::kBytes);
-    int64_t i = 0;
-    const auto strip = [&]<int tiles>() {
-      Wide::template transpose_strip<tiles>(from.from(0, i * Wide::kBytes), to.from(i, 0));
-      i += tiles * kSide;
-    };
-    const auto tile = [&] {
-      if constexpr (Wide::kInRegisters) {
-        Wide::transpose(from.from(0, i * Wide::kBytes), to.from(i, 0));
-        i += kSide;
-      } else {
-        strip.template operator()<1>();
-      }
-    };
-    // As few strips as that takes: the more of an input row is read at a time, the better; but where a table
-    // says where rows lie (8^7 reversed in 1 byte .16 -> .11).
-    if constexpr (Wide::kTiles > 1 && !std::is_same_v<In, Placed<const char>>) {
-      while (rows - i >= Wide::kTiles * kSide) strip.template operator()<Wide::kTiles>();
-      if (rows - i >= Wide::kTiles * 3 / 4 * kSide) strip.template operator()<Wide::kTiles * 3 / 4>();
-      if (rows - i >= Wide::kTiles / 2 * kSide) strip.template operator()<Wide::kTiles / 2>();
-      if (Wide::kTiles >= 8 && rows - i >= Wide::kTiles / 4 * kSide)
-        strip.template operator()<Wide::kTiles / 4>();
-    }
-    while (rows - i >= kSide) tile();
-    if (i < rows) {
-      i = rows - kSide;
-      tile();
+    for (int64_t i0 = 0; i0 < rows; i0 += kSide) {
+      const int64_t i = i0 + kSide > rows ? rows - kSide : i0;
+      Wide::transpose(in.from(j, i * Wide::kBytes), out.from(i, j * Wide::kBytes));
     }
   }
 }
