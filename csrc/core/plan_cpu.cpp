@@ -351,9 +351,9 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 
 // Whether a direct tile is as high as its thread's share, so that each input row is read to its end. Not
 // where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
-// thread, 4 bytes .94), nor for 2 bytes where two cores hold dirty lines: the prefetchers of the one, past
-// the end of its share of a row, take them from the other. (Zen 4, 448 x 512, 31 us for 6, but 14 when the
-// input was flushed from the caches first; of short pieces they do not go that far.)
+// thread, 4 bytes .94), nor for 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one,
+// past the end of its share of a row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64
+// rows, 31 and 8 us; of short pieces they do not go that far).
 bool reads_on(const Plan& plan, const CpuFacts& facts) {
   const int64_t e = plan.problem.element_bytes;
   return facts.line_vectors == 1 && (e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(facts)));

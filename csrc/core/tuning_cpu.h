@@ -42,7 +42,8 @@ inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32,
 // Most rows where it is as high as its thread's share. Over the rows above, by 2, 4, 8 and 16 bytes, 72
 // matrices and batches of .1 to 12 MB drawn at random: Zen 4, one thread 1.08 1.13 1.14 1.09, two 4 bytes and
 // wider 1.10 1.11 1.12; 36, Xeon, one, four and 16 threads 1.08 1.06 1.03 .96, 1.06 1.04 1.04 1.01, 1.03 1.03
-// .97 .99. (Zen 4, six matrices of 4 to 13 MB, 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
+// .97 .99; 1 byte, one thread, Zen 4 1.10, several .95, Xeon .85 to 1.01. (Zen 4, six matrices of 4 to 13 MB,
+// 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
 inline constexpr int64_t kHighRows = 1024;
 // Crowded, with four to eight times as many columns, and of 2 and 8 bytes twice the rows: Zen 4 2 bytes .49
 // -> .57 (two threads .55 -> .62), 8 bytes .44 -> .65 (.57 -> .88), 16 bytes .61 -> .64.
