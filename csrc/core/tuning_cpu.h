@@ -45,8 +45,9 @@ inline constexpr TileShape kTileShape[] = {{64, 256}, {64, 256}, {64, 128}, {32,
 // .97 .99; 1 byte, one thread, Zen 4 1.10, several .95, Xeon .85 to 1.01. (Zen 4, six matrices of 4 to 13 MB,
 // 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
 inline constexpr int64_t kHighRows = 1024;
-// Crowded, with four to eight times as many columns, and of 2 and 8 bytes twice the rows: Zen 4 2 bytes .49
-// -> .57 (two threads .55 -> .62), 8 bytes .44 -> .65 (.57 -> .88), 16 bytes .61 -> .64.
+// Crowded, with four to eight times as many columns, and of 2 and 8 bytes twice the rows (Zen 4, one thread;
+// two, five or six matrices each: 2 bytes .49 -> .57; .55 -> .62, 8 bytes .46 -> .62; .50 -> .71, 16 bytes
+// .61 -> .64; .61 -> .65, but 2 bytes on a Xeon with 16 threads .9).
 inline constexpr TileShape kCrowdedShape[] = {{64, 256}, {64, 512}, {16, 512}, {16, 512}, {8, 512}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
