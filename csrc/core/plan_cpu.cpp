@@ -330,14 +330,17 @@ int64_t step_rows(const Plan& plan) {
   return plan.carries && plan.in_blocks ? 2 * line : line;
 }
 
-// Bands of one size.
+// Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.
+int64_t even_band(int64_t rows, int64_t most, int64_t step) {
+  return round_up(ceil_div(rows, ceil_div(rows, most)), step);
+}
+
 TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const CpuFacts& facts) {
   constexpr int64_t kTileBytes = 512;  // of an output row
   const int64_t e = plan.problem.element_bytes;
   const int64_t most = plan.in_blocks ? kCarriedBlocksRows[width_row(e)]
                                       : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
-  const int64_t bands = ceil_div(rows, most);
-  return {round_up(ceil_div(rows, bands), step_rows(plan)), std::min(cols, kTileBytes / e)};
+  return {even_band(rows, most, step_rows(plan)), std::min(cols, kTileBytes / e)};
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
@@ -410,8 +413,8 @@ int64_t even_rows(const Plan& plan, int64_t least, int64_t most) {
     while (ceil_div(matrices * bands, threads) * threads * 8 > matrices * bands * 9) ++bands;
     return std::min(most, round_up(ceil_div(rows, bands), step));
   }
-  const int64_t bands = ceil_div(share, most), even = round_up(ceil_div(share, bands), step);
-  if (even <= most && (bands * even - share) * 8 <= share) return even;
+  const int64_t even = even_band(share, most, step);
+  if (even <= most && (ceil_div(share, most) * even - share) * 8 <= share) return even;
   for (int64_t height = most / step * step; height > least; height -= step) {
     const int64_t past = share % height;
     const int64_t excess = std::min(height - past, std::min(past, height - past) * (threads - 1));
@@ -428,7 +431,7 @@ int64_t direct_rows(const Plan& plan, int64_t most) {
   const int64_t rows = p.dims[row].extent, line = line_elements(p.element_bytes);
   most =
       std::min(most, std::max(kLeast, round_up(ceil_div(matrix_count(p, row) * rows, plan.threads), line)));
-  return even_rows(plan, line, std::min(most, round_up(ceil_div(rows, ceil_div(rows, most)), line)));
+  return even_rows(plan, line, std::min(most, even_band(rows, most, line)));
 }
 
 // All of each side's dims but its outermost are whole in a tile.

@@ -328,6 +328,7 @@ struct Tile {
   static constexpr int kLane = 16 / e;             // elements of a lane
   static constexpr int kSide = I::kLanes * kLane;  // elements of a vector
   static constexpr int kBytes = e;
+
   // What a line has of two that follow one another, from `place` bytes of the first on: an index for permute.
   TX_INLINE Vec across(int64_t place) {
     const auto* const counting = kCounting<typename Unsigned<(e < 8 ? e : 8)>::Type>.words;
