@@ -1194,7 +1194,7 @@ def test_which_rows_are_carried() -> None:
     ],
 )
 def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[int, ...], sizes: list[int]) -> None:
-    """Where cores move lines in halves; elsewhere 2 bytes alone. Whole blocks, two lines down."""
+    """Elements wider than 4 bytes only where cores move lines in halves. Whole groups of blocks, four lines down."""
 
     def plan(size: int, l1_kib: int = 32, carries_bytes: bool = True, l3_mib: int = 32) -> _C.Plan:
         facts = {"l1_bytes": l1_kib << 10, "l3_bytes": l3_mib << 20, "line_vectors": 1}
@@ -1202,16 +1202,14 @@ def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[in
 
     assert all(plan(size).carries for size in ALL_WIDTHS)
     assert [size for size in ALL_WIDTHS if plan(size).in_blocks] == sizes
-    assert [size for size in ALL_WIDTHS if plan(size, 48).in_blocks and plan(size, 48).carries] == (
-        [2] if 2 in sizes else []
-    )
+    assert [size for size in ALL_WIDTHS if plan(size, 48, l3_mib=300).in_blocks] == [n for n in sizes if n <= 4]
     assert not plan(1, 48).carries and not plan(1, 32, carries_bytes=False).carries
     far = plan(1, 48, l3_mib=300)
-    assert far.carries and not far.in_blocks and far.tile[far.in_strides.index(1)] <= 512
+    assert far.carries and far.tile[far.in_strides.index(1)] <= (1024 if sizes[:1] == [1] else 512)
     for size in sizes:
         row = plan(size).in_strides.index(size)
-        assert plan(size).tile[row] % (128 // size) == 0 and plan(size).tile[row] <= (1024 if size == 1 else 512)
-        assert plan(size).tile[-1] * size == 512
+        assert plan(size).tile[row] % (256 // size) == 0 and plan(size).tile[row] <= 1024
+        assert plan(size).tile[-1] * size == 2048
 
 
 def test_long_runs_fit_a_tile() -> None:

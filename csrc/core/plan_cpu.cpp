@@ -258,17 +258,18 @@ bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
 }
 
 // Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
-// of L2, wider elements; but where cores move lines 2 bytes only. Of a copy, Zen 4 with AVX-512, in tiles and
-// in blocks, input rows next to multiples of 4 KiB, 2 and 4 bytes (six and three matrices) .37 .36 -> .43
-// .54, output rows next to multiples of 64 KiB, 8 and 16 (two and three) .55 .63 -> .58 .70, neither, 1 to 16
-// bytes .47 .72 .77 .80 .85 -> .36 .67 .66 .73 .81. Xeon, 8191 x 8193 and 4095 x 4097, 16 threads; 4, 2 to 16
-// bytes .60 .68 .65 .76; .50 .62 .70 .73 -> .66 .65 .57 .62; .54 .55 .56 .55.
+// of L2, wider elements; these not where cores move lines. Of a copy, Zen 4 with AVX-512, in tiles and in
+// blocks, input rows next to multiples of 4 KiB, 2 and 4 bytes (six and three matrices) .37 .36 -> .43 .54,
+// next to odd ones of 2 KiB, 1 to 4 bytes (two each) .64 .79 .94 -> .69 .79 .92, of 1 KiB .60 .86 .96 -> .59
+// .81 .94; output rows next to multiples of 64 KiB, 8 and 16 (two) .35 .74 -> .73 .83; neither, 1 to 16 bytes
+// (four) .63 .83 .86 .87 .86 -> .61 .85 .84 .84 .82. Xeon, 8191 x 8193 and 4095 x 4097, 16 threads; 4, 1 to
+// 16 bytes .49 .55 .61 .77 .82; .40 .47 .56 .70 .84 -> .53 .59 .68 .71 .80; .44 .54 .59 .72 .76.
 bool carries_blocks(const Problem& p, const CpuFacts& facts) {
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
-  if (moves_lines(facts) && e != 2) return false;
   if (e > 4) {
+    if (moves_lines(facts)) return false;
     const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
     return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
   }
@@ -323,11 +324,12 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   return !fuse_sides(p, row, facts).fuse();
 }
 
-// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count: of 496 rows,
-// and of 512 (Zen 4, 8191 x 8193 in 4 bytes), .72 and .77 of a copy.
+// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count (of 496 rows,
+// and of 512, Zen 4, 8191 x 8193 in 4 bytes, .72 and .77 of a copy), and those whose lines are asked for
+// together.
 int64_t step_rows(const Plan& plan) {
   const int64_t line = line_elements(plan.problem.element_bytes);
-  return plan.carries && plan.in_blocks ? 2 * line : line;
+  return plan.carries && plan.in_blocks ? 4 * line : line;
 }
 
 // Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.
@@ -335,12 +337,13 @@ int64_t even_band(int64_t rows, int64_t most, int64_t step) {
   return round_up(ceil_div(rows, ceil_div(rows, most)), step);
 }
 
+// The first of a tile's blocks is read with none to write meanwhile (Zen 4, three matrices, 512 and 2048
+// bytes of their rows, 1 byte .66 .67, 2 bytes .76 .77).
 TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const CpuFacts& facts) {
-  constexpr int64_t kTileBytes = 512;  // of an output row
+  const int64_t bytes = plan.in_blocks ? 2048 : 512;  // of an output row
   const int64_t e = plan.problem.element_bytes;
-  const int64_t most = plan.in_blocks ? kCarriedBlocksRows[width_row(e)]
-                                      : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
-  return {even_band(rows, most, step_rows(plan)), std::min(cols, kTileBytes / e)};
+  const int64_t most = plan.in_blocks ? kCarriedRows : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
+  return {even_band(rows, most, step_rows(plan)), std::min(cols, bytes / e)};
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {

@@ -73,13 +73,11 @@ inline constexpr TileShape kStreamedShape[3][5] = {
 // 8193 in 8 .77 -> .81, 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4
 // 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67. Zen
 // 4 with AVX-512, eight matrices, with 256, 512 and 1024, 2 bytes .74 .75 .76; six, with 512 and 1024, 1 byte
-// .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86 .88.
+// .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86 .88. In blocks kCarriedRows (three, with 512 and
+// so, 1 byte .61 .67, 2 bytes .77 .77, 8 bytes .74 .75).
 inline constexpr int64_t kCarriedShapeRows[3][5] = {{512, 256, 512, kCarriedRows, kCarriedRows},
                                                     {0, 256, 512, 512, 512},
                                                     {512, kCarriedRows, kCarriedRows, 512, 512}};
-// The same in blocks (Zen 4, two matrices, with 256, 512 and 1024: 4 bytes .67 .76 .75 of a copy, 8 bytes .63
-// .65 .65, 16 bytes .73 .78 .75; 2 bytes .50 and .46, and bytes .51 and .57, with 512 and 1024).
-inline constexpr int64_t kCarriedBlocksRows[] = {1024, 512, 512, 512, 512};
 // What is staged or carried has at least so many rows for the threads' sake.
 inline constexpr int64_t kLeastBandRows = 64;
 // Of fused tiles, those of kStaged are wanted as kStagedShape says: with its inner dims whole, a side has

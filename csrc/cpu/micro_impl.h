@@ -887,20 +887,26 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   }
 }
 
-// Tiles of a block, down and across, in lines' worths.
+// Tiles of a block, down and across, in lines' worths, and how many lines of an input row are asked for
+// together. By log2 of the element's bytes; down and across the best of one to four. Of a copy, Zen 4; Xeon
+// of 16 threads; 4, all with AVX-512: within the caches, three or four matrices whose rows conflict, in the
+// shapes of two and four lines before and these, .53 .44 .51; .53 .44 .66; .49 .44 .55 -> .58 .46 .54; .57
+// .46 .66; .54 .44 .52. Past them 8192^2, 8000^2 and 4096^2, 2 bytes with two lines down, with one and in the
+// shape before .87 .89 .84; .76 .73 .67; .71 .61 .64.
+//
+// One line of each row after the other is slow to come: the machine's prefetchers follow from the second or
+// third on (lines of 8191 x 8193 in 1 byte merely moved, one, two and four asked for together 3.8, 3.1
+// and 3.0 ms, and 3.5 without the line that a row's piece ends in). As many as are read at once, and so,
+// streamed, four matrices, Zen 4; three, Xeon: 1 byte .77 -> .82; .59 .50 -> .68 .60, 2 bytes .84 -> .86; .75
+// .66 -> .76 .65, 4 bytes, which had {4, 2}, .91 -> .91, 2048^2 .60 -> .74; to rows at any pitch, three and
+// two, 1 to 16 bytes .58 .68 .77 .66 .79 -> .66 .78 .85 .68 .81; 1 to 4 bytes .51 .56 .61, .41 .47 .50 -> .53
+// .59 .68, .44 .54 .59. Within the caches it makes no difference.
 struct BlockShape {
-  int down, across;
+  int down, across, together;
 };
-// By log2 of the element's bytes; the best of one to four on either side. Of a copy, Zen 4; Xeon of 16
-// threads; 4, all with AVX-512: within the caches, three or four matrices whose rows conflict, in the shapes
-// of two and four lines before and these, .53 .44 .51; .53 .44 .66; .49 .44 .55 -> .58 .46 .54; .57 .46 .66;
-// .54 .44 .52. Past them 8192^2, 8000^2 and 4096^2, 2 bytes with two lines down, with one and in the shape
-// before .87 .89 .84; .76 .73 .67; .71 .61 .64. To rows at any pitch 8191 x 8193 and 4095 x 4097: there one
-// line down is too few, since of each piece of the input that begins anywhere in a line one line more is
-// read.
-constexpr BlockShape kStoredBlock[5] = {{1, 4}, {2, 4}, {2, 4}, {4, 4}};
-constexpr BlockShape kStreamedBlock[5] = {{1, 2}, {2, 2}, {4, 2}};
-constexpr BlockShape kCarriedBlock[5] = {{2, 1}, {2, 2}, {2, 4}, {2, 4}, {2, 4}};
+constexpr BlockShape kStoredBlock[5] = {{1, 4, 1}, {2, 4, 2}, {2, 4, 2}, {4, 4, 4}};
+constexpr BlockShape kStreamedBlock[5] = {{1, 2, 4}, {2, 2, 4}, {2, 4, 4}};
+constexpr BlockShape kCarriedBlock[5] = {{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}};
 
 // Tiles in blocks, the next one being read while the last is written, some rows of each by turns: a core that
 // reads for long has nothing to write meanwhile (Zen 4, lines of 8191 x 8193 in 4 bytes merely moved, so many
@@ -918,6 +924,7 @@ struct Blocks {
                                                     : kStoredBlock)[__builtin_ctz(e)];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
+  static constexpr int kRead = kLanes * kBytes;  // bytes at a time
 
   // A block that is read: [t][c] is lane c of the columns of the tile t down, in input order.
   struct Lanes {
@@ -926,10 +933,11 @@ struct Blocks {
 
   struct Reader {
     const int64_t pitch;
-    const int64_t later;  // bytes from what is read to what is asked for, whether or not it exists
     Lanes* to = nullptr;
     const char* from = nullptr;
     int tile = 0, row = 0;  // the next, of those down, and of the rows of a lane
+    intptr_t asked = 0;     // the row of which lines are asked for, whether or not it exists
+    int line = 0;           // the next of them
 
     TX_MEMBER void begin(const char* block, Lanes& lanes) {
       to = &lanes;
@@ -937,14 +945,27 @@ struct Blocks {
       tile = row = 0;
     }
 
+    // Asks for as many lines as are read meanwhile. At any pitch, what a row has of so many ends in one more.
+    TX_MEMBER void ask() {
+      constexpr int kLines = kRead < kLine ? 1 : kRead / kLine;
+      constexpr bool kWholeRows = kLines % kShape.together == 0;
+      if (tile * kRead % kLine != 0) return;
+      TX_UNROLL for (int k = 0; k < kLines; ++k) {
+        const int now = kWholeRows ? k % kShape.together : line;
+        Wide::ask_for(asked + now * kLine);
+        line = now + 1;
+        if (line < kShape.together) continue;
+        if constexpr (carries) Wide::ask_for(asked + line * kLine);
+        line = 0;
+        asked += pitch;
+      }
+    }
+
     // Reads a vector of a row in each lane.
     TX_MEMBER void next() {
+      ask();
       Vec v[kLanes];
-      TX_UNROLL for (int l = 0; l < kLanes; ++l) {
-        const char* const at = from + tile * kBytes + l * kLane * pitch;
-        Wide::ask_for(reinterpret_cast<intptr_t>(at) + later);
-        v[l] = I::load(at);
-      }
+      TX_UNROLL for (int l = 0; l < kLanes; ++l) v[l] = I::load(from + tile * kBytes + l * kLane * pitch);
       I::transpose_lanes(v);
       TX_UNROLL for (int c = 0; c < kLanes; ++c) to->at[tile][c][row] = v[c];
       if (++tile < kDown) return;
@@ -1002,11 +1023,19 @@ struct Blocks {
   static void transpose(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols,
                         char* carried) {
     if (rows == 0 || cols == 0) return;
+    constexpr int64_t kRowsTogether = kShape.together * kLine / e;
     Lanes lanes[2];
-    Reader reader{in.pitch, kCols * in.pitch};
+    Reader reader{in.pitch};
+    int64_t i = 0, j = 0;
+    // Asks for the lines that follow those of the blocks from here on down.
+    const auto ask = [&] {
+      const bool down = streaming && i + kRowsTogether < rows;
+      const int64_t row = down ? i + kRowsTogether : streaming ? 0 : i;
+      reader.asked = reinterpret_cast<intptr_t>(in.first) + (down ? j : j + kCols) * in.pitch + row * e;
+    };
+    ask();
     reader.begin(in.first, lanes[0]);
     for (int k = 0; k < kDown * kAcross * kLane; ++k) reader.next();
-    int64_t i = 0, j = 0;
     for (int now = 0;; now ^= 1) {
       const Pitched<char> to = out.from(i, j * e);
       char* const to_carry = carries ? carried + i * kLine : nullptr;
@@ -1018,6 +1047,7 @@ struct Blocks {
         if (j == cols) j = 0, i += kRows;
       }
       if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr);
+      if (i % kRowsTogether == 0) ask();
       reader.begin(in(j) + i * e, lanes[now ^ 1]);
       write(lanes[now], to, to_carry, &reader);
     }
