@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 _C = load()
 
+# The ops by their one overload: by name a call takes .7 us more.
+_TRANSPOSE = torch.ops.tx.transpose.default
+_TRANSPOSE_INTO = torch.ops.tx.transpose_into.default
+_PERMUTE = torch.ops.tx.permute.default
+_PERMUTE_INTO = torch.ops.tx.permute_into.default
+
 
 def transpose(x: Tensor, dim0: int = -2, dim1: int = -1, *, out: Tensor | None = None) -> Tensor:
     """Swap two dimensions of ``x`` and materialise the result.
@@ -38,8 +44,8 @@ def transpose(x: Tensor, dim0: int = -2, dim1: int = -1, *, out: Tensor | None =
             and ``out`` is unchanged. Also when ``out`` is given and a gradient would be needed.
     """
     if out is None:
-        return torch.ops.tx.transpose(x, dim0, dim1)
-    torch.ops.tx.transpose_into(x, out, dim0, dim1)
+        return _TRANSPOSE(x, dim0, dim1)
+    _TRANSPOSE_INTO(x, out, dim0, dim1)
     return out
 
 
@@ -61,8 +67,8 @@ def permute(x: Tensor, dims: Sequence[int], *, out: Tensor | None = None) -> Ten
         RuntimeError: ``dims`` repeats an entry or has the wrong length, or as for :func:`transpose`.
     """
     if out is None:
-        return torch.ops.tx.permute(x, dims)
-    torch.ops.tx.permute_into(x, out, dims)
+        return _PERMUTE(x, dims)
+    _PERMUTE_INTO(x, out, dims)
     return out
 
 
@@ -114,14 +120,14 @@ def _shift(dim: int, rank: int) -> int:
 def _transpose_vmap(info: Any, in_dims: Any, x: Tensor, dim0: int = -2, dim1: int = -1) -> tuple[Tensor, int]:
     rank = x.dim() - 1
     x = _batched_first(x, in_dims[0], info.batch_size)
-    return torch.ops.tx.transpose(x, _shift(dim0, rank), _shift(dim1, rank)), 0
+    return _TRANSPOSE(x, _shift(dim0, rank), _shift(dim1, rank)), 0
 
 
 @torch.library.register_vmap("tx::permute")
 def _permute_vmap(info: Any, in_dims: Any, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, int]:
     rank = x.dim() - 1
     x = _batched_first(x, in_dims[0], info.batch_size)
-    return torch.ops.tx.permute(x, [0, *(_shift(d, rank) for d in dims)]), 0
+    return _PERMUTE(x, [0, *(_shift(d, rank) for d in dims)]), 0
 
 
 def _into_vmap(info: Any, in_dims: Any, x: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +145,7 @@ def _transpose_into_vmap(
 ) -> tuple[None, None]:
     rank = out.dim() - (in_dims[1] is not None)
     x, out = _into_vmap(info, in_dims, x, out)
-    torch.ops.tx.transpose_into(x, out, _shift(dim0, rank), _shift(dim1, rank))
+    _TRANSPOSE_INTO(x, out, _shift(dim0, rank), _shift(dim1, rank))
     return None, None
 
 
@@ -147,5 +153,5 @@ def _transpose_into_vmap(
 def _permute_into_vmap(info: Any, in_dims: Any, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple[None, None]:
     rank = out.dim() - (in_dims[1] is not None)
     x, out = _into_vmap(info, in_dims, x, out)
-    torch.ops.tx.permute_into(x, out, [0, *(_shift(d, rank) for d in dims)])
+    _PERMUTE_INTO(x, out, [0, *(_shift(d, rank) for d in dims)])
     return None, None
