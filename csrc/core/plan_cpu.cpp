@@ -324,12 +324,11 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   return !fuse_sides(p, row, facts).fuse();
 }
 
-// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count (of 496 rows,
-// and of 512, Zen 4, 8191 x 8193 in 4 bytes, .72 and .77 of a copy), and those whose lines are asked for
-// together.
+// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count: of 496 rows,
+// and of 512 (Zen 4, 8191 x 8193 in 4 bytes), .72 and .77 of a copy.
 int64_t step_rows(const Plan& plan) {
   const int64_t line = line_elements(plan.problem.element_bytes);
-  return plan.carries && plan.in_blocks ? 4 * line : line;
+  return plan.carries && plan.in_blocks ? 2 * line : line;
 }
 
 // Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.
