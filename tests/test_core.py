@@ -1202,10 +1202,14 @@ def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[in
 
     assert all(plan(size).carries for size in ALL_WIDTHS)
     assert [size for size in ALL_WIDTHS if plan(size).in_blocks] == sizes
-    assert [size for size in ALL_WIDTHS if plan(size, 48, l3_mib=300).in_blocks] == [n for n in sizes if n <= 4]
+    near, far = ([size for size in ALL_WIDTHS if plan(size, 48, l3_mib=mib).carries] for mib in (32, 300))
+    assert (near, far) == ([2, 4, 8, 16], [1, 2, 4, 8, 16])
+    assert [size for size in near if plan(size, 48).in_blocks] == [n for n in sizes if n in (2, 4)]
+    assert [size for size in far if plan(size, 48, l3_mib=300).in_blocks] == [n for n in sizes if n <= 4]
     assert not plan(1, 48).carries and not plan(1, 32, carries_bytes=False).carries
-    far = plan(1, 48, l3_mib=300)
-    assert far.carries and far.tile[far.in_strides.index(1)] <= (1024 if sizes[:1] == [1] else 512)
+    byte = plan(1, 48, l3_mib=300)
+    assert byte.carries and byte.in_blocks == (1 in sizes)
+    assert byte.tile[byte.in_strides.index(1)] <= (1024 if byte.in_blocks else 512)
     for size in sizes:
         row = plan(size).in_strides.index(size)
         assert plan(size).tile[row] % (128 // size) == 0 and plan(size).tile[row] <= 1024
