@@ -875,14 +875,28 @@ int64_t covered_by_tiles(int64_t count, bool streaming) {
 }
 
 // In tiles, of which the last may step back. Precondition: rows and cols are none, or a tile's side at least.
+// (GCC makes of places that are computed anew for each tile code that takes a fifth longer: Zen 4, one
+// thread, six problems within L2, of a copy, 4 and 8 bytes .70 .79 -> .80 .83.)
 template <class Wide, class In, class Out>
 void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
-  constexpr int64_t kSide = Wide::kSide;
+  constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
   for (int64_t j0 = 0; j0 < cols; j0 += kSide) {
     const int64_t j = j0 + kSide > cols ? cols - kSide : j0;
-    for (int64_t i0 = 0; i0 < rows; i0 += kSide) {
-      const int64_t i = i0 + kSide > rows ? rows - kSide : i0;
-      Wide::transpose(in.from(j, i * Wide::kBytes), out.from(i, j * Wide::kBytes));
+    In from = in.from(j, 0);
+    Out to = out.from(0, j * e);
+    for (int64_t i = 0; i < rows;) {
+      Wide::transpose(from, to);
+      if (i + 2 * kSide <= rows) {
+        i += kSide;
+        from = from.from(0, kSide * e);
+        to = to.from(kSide, 0);
+      } else if (i + kSide < rows) {
+        i = rows - kSide;
+        from = in.from(j, i * e);
+        to = out.from(i, j * e);
+      } else {
+        break;
+      }
     }
   }
 }
