@@ -76,6 +76,7 @@ def plan_cpu(
     problem: Problem,
     threads: int,
     l1_bytes: int | None = None,
+    l2_bytes: int | None = None,
     l3_bytes: int | None = None,
     line_vectors: int | None = None,
     piece_bytes: int | None = None,

@@ -140,7 +140,10 @@ bool leaves_early(const CpuFacts& facts) { return cache_is_near(facts) && !moves
 // The row of kStreamedShape.
 int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : leaves_early(facts) ? 2 : 1; }
 
-int64_t cache_bytes(const CpuFacts& facts) { return cache_is_near(facts) ? facts.l3_bytes : kFarCacheBytes; }
+int64_t cache_bytes(const CpuFacts& facts) {
+  return cache_is_near(facts) ? facts.l3_bytes
+                              : std::max(kFarCacheBytes, facts.threads * facts.l2_bytes / 4 * 3);
+}
 
 // Whether a problem moves at least so many eighths of the last cache.
 bool fills(const Problem& p, const CpuFacts& facts, double eighths) {

@@ -18,6 +18,7 @@ struct CpuFacts {
   bool carries_bytes = false;    // whether they put lines together of bytes, too
   int64_t piece_bytes[2] = {0, 0};  // up to which they permute pieces: elements of one byte, and of more
   int64_t l1_bytes = 48 << 10;      // first data cache, of a core
+  int64_t l2_bytes = 1 << 20;       // second cache, of a core
   int64_t l3_bytes = 32 << 20;      // last cache, shared by all cores
 };
 

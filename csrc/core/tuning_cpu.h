@@ -105,7 +105,12 @@ inline constexpr int64_t kThinTileBytes = 12 << 10;
 // A last cache that is larger than this is so because more cores share it, and further away: it counts as one
 // that is smaller than most. Xeon of 300 MiB with AVX-512, 2 and 6 threads, of a copy when it counted as 32
 // and as 8: 1472^2 in 4 bytes .13 -> .57, 900^2 in 8 .12 -> .49, 3000^2 in 1 .06 -> .34, 3 x 400000 in 4 .52
-// -> .79, 20 x 256 x 256 in 4 .32 -> .71. Nothing was slower.
+// -> .79, 20 x 256 x 256 in 4 .32 -> .71. Nothing was slower. Or as three quarters of the second caches of
+// the cores that take part, if that is more. The same Xeon, five matrices and batches of whole lines a width,
+// 1 to 16 bytes, as 8 and as all of them: 4 to 8 MB, 16 threads; 8, .70 .72 .87 .95 .97; .65 .72 .81 .83 .94
+// -> 1.21 1.30 1.73 1.72 1.66; 1.03 1.08 1.27 1.30 1.51, copies of 6 and 10 MB 2.46 2.78; 1.87 .91 times as
+// fast; of 14 to 20 MB, 16 threads .91 .82 .93 .92 .92 -> 1.14 1.21 1.86 1.17 2.23; but nearer to their whole
+// size, 20 to 28 MB, 16 bytes .96 -> .88, and 8 to 14 MB, 8 threads, 4 bytes .86 -> .76.
 inline constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
 // Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes

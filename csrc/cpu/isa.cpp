@@ -74,6 +74,7 @@ CpuFacts this_machine() {
   f.carries_bytes = micro_kernels_in_use().stream_carried[0] != nullptr;
   std::copy_n(micro_kernels_in_use().piece_bytes, 2, f.piece_bytes);
   f.l1_bytes = size_of_cache("index0", f.l1_bytes);
+  f.l2_bytes = size_of_cache("index2", f.l2_bytes);
   f.l3_bytes = size_of_cache("index3", f.l3_bytes);
   return f;
 }

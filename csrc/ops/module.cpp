@@ -183,11 +183,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("plan_cuda", &plan_cuda, py::arg("problem"), py::arg("facts"), py::arg("alone") = true);
   m.def(
       "plan_cpu",
-      [](const Problem& p, int threads, std::optional<int64_t> l1_bytes, std::optional<int64_t> l3_bytes,
-         std::optional<int> line_vectors, std::optional<bool> carries_bytes,
+      [](const Problem& p, int threads, std::optional<int64_t> l1_bytes, std::optional<int64_t> l2_bytes,
+         std::optional<int64_t> l3_bytes, std::optional<int> line_vectors, std::optional<bool> carries_bytes,
          std::optional<int64_t> piece_bytes) {
         CpuFacts facts = cpu::facts(threads);
         facts.l1_bytes = l1_bytes.value_or(facts.l1_bytes);
+        facts.l2_bytes = l2_bytes.value_or(facts.l2_bytes);
         facts.l3_bytes = l3_bytes.value_or(facts.l3_bytes);
         facts.line_vectors = line_vectors.value_or(facts.line_vectors);
         facts.carries_bytes = carries_bytes.value_or(facts.carries_bytes);
@@ -195,8 +196,9 @@ PYBIND11_MODULE(_C, m) {
         return plan_cpu(p, facts);
       },
       py::arg("problem"), py::arg("threads"), py::arg("l1_bytes") = py::none(),
-      py::arg("l3_bytes") = py::none(), py::arg("line_vectors") = py::none(),
-      py::arg("carries_bytes") = py::none(), py::arg("piece_bytes") = py::none());
+      py::arg("l2_bytes") = py::none(), py::arg("l3_bytes") = py::none(),
+      py::arg("line_vectors") = py::none(), py::arg("carries_bytes") = py::none(),
+      py::arg("piece_bytes") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"),
         py::arg("out") = py::none());
