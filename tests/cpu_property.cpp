@@ -338,7 +338,11 @@ class Checker {
           int32_t& rows = plan.tile[tx::tile_row_dim(plan.kernel, plan.problem)];
           rows = std::min<int32_t>(rows, tx::kCarriedRows);
         }
-        if (plan.kernel == Kernel::kStaged) plan.prefetches = random.chance(50);
+        const bool may_ask =
+            plan.kernel == Kernel::kStaged ||
+            (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks &&
+             !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
+        if (may_ask) plan.prefetches = random.chance(50);
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
           const int64_t piece = tx::piece_bytes(plan.problem);

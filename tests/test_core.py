@@ -1104,6 +1104,41 @@ def test_a_far_cache_counts_as_those_of_the_cores_in_use() -> None:
         assert _C.plan_cpu(problem, 16, l2_bytes=2 << 20, **facts).stores == "ordinary"
 
 
+@pytest.mark.parametrize(
+    ("shape", "stores"),  # by width; with "+", the tiles to come are asked for
+    [
+        ((1000, 1000), "ordinary ordinary ordinary ordinary+ streaming"),
+        ((1600, 1600), "ordinary ordinary+ ordinary+ streaming streaming"),
+        ((256, 128, 128), "ordinary+ ordinary+ streaming streaming streaming"),
+        ((2700, 64, 64), "ordinary+ streaming streaming streaming streaming"),  # sides of a line
+        ((20000, 30, 30), "ordinary ordinary streaming streaming streaming"),  # shorter ones
+    ],
+)
+def test_tiles_that_are_asked_for(shape: tuple[int, ...], stores: str) -> None:
+    """Where a vector is a line and cores move it in halves: from part of the last cache on, until nearly all."""
+    dims = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+
+    def plan(size: int, l1_kib: int = 32, line_vectors: int = 1) -> _C.Plan:
+        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors}
+        return _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=True, piece_bytes=0, **facts)
+
+    found = {size: plan(size) for size in ALL_WIDTHS}
+    asked = [p.stores + "+" * (p.prefetches and p.kernel == "tile") for p in found.values()]
+    assert asked == stores.split(), found
+    for other in [plan(size, 48) for size in ALL_WIDTHS] + [plan(size, 32, 2) for size in ALL_WIDTHS]:
+        assert not (other.kernel == "tile" and other.prefetches), other
+
+
+def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None:
+    """Of 24 MB that move; to rows at any pitch they are carried."""
+    facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
+    for shape, size in (((3200, 3776), 1), ((2944, 1008), 4), ((3000, 64, 64), 1)):
+        dims = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=True, **facts)
+        assert (plan.kernel, plan.stores, plan.carries, plan.prefetches) == ("tile", "ordinary", False, True), plan
+    assert _C.plan_cpu(of_case((3201, 3777), (1, 0), 1), 2, carries_bytes=True, **facts).carries
+
+
 def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
     """High tiles, no blocks and fewer prefetches where it is far, as on Xeons of many cores."""
 
@@ -1127,8 +1162,7 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "early", "late"),
     [
-        ((4992, 448), (1, 0), 4, "stream", "tile"),  # 18 MB moved
-        ((4000, 400), (1, 0), 4, "tile", "tile"),
+        ((4992, 448), (1, 0), 4, "tile", "tile"),  # 18 MB moved
         ((20,) * 5, (4, 3, 2, 1, 0), 4, "staged", "staged"),  # 26 MB
         ((19, 19, 19, 20, 20), (4, 3, 2, 1, 0), 4, "tile", "staged"),  # 22 MB
         ((16, 12, 8, 14, 16, 8), (5, 4, 3, 2, 1, 0), 4, "staged", "staged"),  # whose rows meet in few sets
@@ -1144,6 +1178,13 @@ def test_when_cores_that_move_half_lines_leave_the_cache(
         plan = _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=False, **facts)
         assert kernel_and_stores(plan) == kernel, (kib, plan)
         assert (plan.stores == "ordinary") == (kernel == "tile"), (kib, plan)
+
+
+def test_when_lines_of_two_vectors_leave_the_cache() -> None:
+    """On a core with an L1 cache of 32 KiB: from 17 of 32 MiB on."""
+    for rows, kernel in ((4992, "stream"), (4480, "tile")):
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 2}
+        assert kernel_and_stores(_C.plan_cpu(of_case((rows, 448), (1, 0), 4), 2, **facts)) == kernel
 
 
 @pytest.mark.parametrize("line_vectors", [1, 2])

@@ -73,7 +73,7 @@ struct Plan {
   Stores stores = Stores::kOrdinary;  // CPU
   bool in_blocks = false;  // CPU, tile: several vectors on each side, one block read as another is written
   bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
-  bool prefetches = false;  // CPU, staged: asks for the tiles to come
+  bool prefetches = false;  // CPU, tile and staged: asks for the tiles to come
   const char* isa = "";     // CPU: instruction set of the micro-kernels
 };
 

@@ -227,10 +227,43 @@ int sets_of_rows(int64_t pitch, int64_t rows, int64_t set_bytes) {
   return std::popcount(sets);
 }
 
-bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  double eighths = kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
+// Whether direct tiles ask for the lines of tiles to come: where a vector is a line, but cores move it in
+// halves, from where their own caches do not have them. (On a Xeon with AVX-512 asking costs what is in its
+// larger L2, 16; 4 threads, 1 to 16 bytes .80 .92 .88 1.05 1.05; .61 .80 .82 .86 .98 -> .68 .87 .76 .86 .88;
+// .57 .73 .68 .80 .80, and wins beyond it with two threads alone; with AVX2 on Zen 4 it wins 1 and 2 bytes,
+// .53 .58 -> .54 .61, and costs wider ones as much, .68 .75 .65 -> .64 .65 .65.)
+bool tiles_ask(const Problem& p, const CpuFacts& facts) {
+  const int64_t e = p.element_bytes;
+  const int64_t rows = p.dims[tile_row_dim(Kernel::kTile, p)].extent, cols = p.dims[p.rank - 1].extent;
+  return facts.line_vectors == 1 && leaves_early(facts) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
+         fills(p, facts, kTilesAsk[width_row(e)]);
+}
+
+bool fills_or_conflicts(const Problem& p, const CpuFacts& facts, double eighths) {
   if (rows_conflict(p, tile_row_dim(Kernel::kTile, p))) eighths = std::min(eighths, kConflictsLeave);
   return fills(p, facts, eighths);
+}
+
+bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
+  const double* const eighths = tiles_ask(p, facts) ? kAskingTilesLeave : kTilesLeave[!leaves_early(facts)];
+  return fills_or_conflicts(p, facts, eighths[width_row(p.element_bytes)]);
+}
+
+// Whether all that is written, to rows or, merged, to rows that adjoin, are whole lines.
+bool writes_whole_lines(const Problem& p, int row, bool merged) {
+  const Dim& along = p.dims[merged ? row : p.rank - 1];
+  uint64_t bits = p.out_address | static_cast<uint64_t>(along.extent * p.element_bytes);
+  for (int d = 0; d + 1 < p.rank; ++d) {
+    if (!merged || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
+  }
+  return bits % kLine == 0;
+}
+
+// Whether tiles write whole lines, asked for before, that stay within the caches: then they are neither
+// staged nor carried (kAskingTilesLeave has what that is worth).
+bool keeps_lines(const Problem& p, const CpuFacts& facts) {
+  const int row = tile_row_dim(Kernel::kTile, p);
+  return tiles_ask(p, facts) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts);
 }
 
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
@@ -239,7 +272,8 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   if (fills(p, facts, kConflictsLeave) && rows_meet(p, row, facts)) return true;
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
   if (leaves_early(facts) && e >= kWideStaged) return fills(p, facts, kWideStagedLeave);
-  if (std::min(rows, cols) * e >= kStagedSideBytes) return tiles_beyond_caches(p, facts);
+  if (std::min(rows, cols) * e >= kStagedSideBytes)
+    return fills_or_conflicts(p, facts, kTilesLeave[!leaves_early(facts)][width_row(e)]);
   return fills(p, facts, kShortSidesLeave);
 }
 
@@ -296,11 +330,7 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool near =
       whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
   if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
-  uint64_t bits = p.out_address | static_cast<uint64_t>((merged ? rows : cols).extent * e);
-  for (int d = 0; d + 1 < p.rank; ++d) {
-    if (!merged || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
-  }
-  return bits % kLine == 0;
+  return writes_whole_lines(p, row, merged);
 }
 
 // Whether tiles are streamed to rows at any pitch, which takes vectors of whole lines: each line is then
@@ -317,7 +347,7 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int kEighths[] = {5, 4, 5, 6, 6};
   constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
-  if (!can_carry_rows(p, facts)) return false;
+  if (!can_carry_rows(p, facts) || keeps_lines(p, facts)) return false;
   const int64_t e = p.element_bytes;
   if (e == 1 && cache_is_near(facts) && moves_lines(facts)) return false;
   if (!fills(p, facts, kEighths[width_row(e)])) return false;
@@ -581,7 +611,7 @@ bool pieces_adjoin(const Problem& p) {
 // Zen 5, 8192^2 .60 and .50, 7001 x 9001 .68 and .57; Xeon with AVX-512, 16 threads; 4, 8191 x 8193 .31 and
 // .49; .34 and .40, 8192^2 .48 and .57; .39 and .45, 8^8 reversed in 4 .48 and .54; .39 and .48; but 70 x 205
 // x 307 reversed in 2 .35 and .33; .43 and .32. Shorter pieces were not measured there.
-bool prefetches(const Plan& plan, bool near) {
+bool stages_ask(const Plan& plan, bool near) {
   constexpr int64_t kFollowedBytes[2] = {256, 4096};
   const Problem& p = plan.problem;
   const int64_t piece = tile_rows(plan) * p.element_bytes;
@@ -620,7 +650,9 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
   set_tile(plan, facts);
-  plan.prefetches = kernel == Kernel::kStaged && stream && prefetches(plan, cache_is_near(facts));
+  if (kernel == Kernel::kTile)
+    plan.prefetches = !stream && !plan.in_blocks && !is_fused(plan) && tiles_ask(normalised, facts);
+  if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, cache_is_near(facts));
   return plan;
 }
 
@@ -670,7 +702,8 @@ Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
     return Kernel::kTile;
   if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
   if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
-  if (carries_rows(p, facts)) return Kernel::kTile;
+  if (carries_rows(p, facts) || (keeps_lines(p, facts) && !fuse_sides(p, row, facts).fuse()))
+    return Kernel::kTile;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
   // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
   // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows

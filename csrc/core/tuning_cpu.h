@@ -132,6 +132,18 @@ inline constexpr int64_t kBeyondL2Bytes = 1 << 20;
 // three eighths to a half, streamed and so, 1, 2 and 4 bytes .40 .44 .46 -> .47 .51 .55 (AVX2, 241, .31 .37
 // .38 -> .38 .45 .56), but 109 of up to five eighths .43 .46 .49 -> .39 .41 .43.
 inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5, 6, 6, 6, 6}};
+// From so many eighths on, tiles ask for the lines of tiles to come, and those of whole lines leave as late
+// as this. Neither the rows of a tile nor what it stores is in an order that the machine's prefetchers
+// follow, and a line that is stored comes from the last cache, or from memory, before it can be written: of a
+// copy, Zen 4 with AVX-512, 256 x 128 x 128 in 2 bytes asking for neither, for the input's, the output's and
+// both .54 .59 .64 .89 (one thread), into the L1 cache .66. Eight matrices and batches drawn at random, of
+// whole lines, 1 to 16 bytes, before and so: of 12 to 18 MB .60 .64 .64 .73 .76 -> .66 .74 .77 .78 .78, 18 to
+// 24 .50 .45 .55 .56 .56 -> .61 .65 .77 .81 .78, 24 to 28 .60 .62 .65 .60 .66 -> .63 .65 .78 .78 .79, 28 to
+// 34 .63 .69 .84 .90 .78 -> .63 .67 .81 .90 .80; to rows at any pitch, 18 to 24 MB, .31 .37 .43 .46 .57 ->
+// .31 .37 .50 .54 .60. Below, both sides being in the cores' caches, asking costs 4 bytes and wider up to a
+// tenth.
+inline constexpr double kTilesAsk[5] = {1.5, 1.5, 3, 3, 3};
+inline constexpr double kAskingTilesLeave[5] = {8, 7, 7, 7, 7};
 // Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
 // in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
 // in 4 bytes .21 -> .46, in 8 .32 -> .70).

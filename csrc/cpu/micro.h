@@ -32,6 +32,12 @@ struct MicroKernels {
   // to 8 bytes.
   Transpose transpose_blocks[4];
 
+  // The same, asking for lines of what comes next: steps are the bytes from this tile's first element to the
+  // next one's. For elements of 1 to 16 bytes, indexed likewise.
+  using TransposeAsking = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch,
+                                   int64_t rows, int64_t cols, int64_t in_step, int64_t out_step);
+  TransposeAsking transpose_asking[5];
+
   // The same of rows at places of their own: input row j is in_places[j] bytes from `in`, output row i
   // out_places[i] bytes from `out`.
   using TransposePlaced = void (*)(int64_t element_bytes, const char* in, const int64_t* in_places, char* out,

@@ -70,6 +70,21 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   });
 }
 
+// Within the caches, asking for the lines of tiles to come.
+void run_asking_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const auto transpose = of_width(micro_kernels_in_use().transpose_asking, p);
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    TileWalk at(plan, first), next(plan, first);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      next.next();
+      transpose(in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride, at.extent[row],
+                at.extent[col], next.in - at.in, next.out - at.out);
+    }
+  });
+}
+
 // Streams tiles to rows at any pitch: of a line that has columns of two tiles, the first one's are carried to
 // the second. Only where rows begin and end are parts of lines written.
 void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
@@ -501,9 +516,10 @@ void run(const Plan& plan, const void* in, void* out, ParallelFor parallel_for) 
       return is_fused(plan) ? run_gathered_runs(plan, from, to, parallel_for)
                             : run_runs(plan, from, to, parallel_for);
     case Kernel::kTile:
-      return is_fused(plan) ? run_fused_tile(plan, from, to, parallel_for)
-             : plan.carries ? run_carried_tile(plan, from, to, parallel_for)
-                            : run_tile(plan, from, to, parallel_for);
+      return is_fused(plan)    ? run_fused_tile(plan, from, to, parallel_for)
+             : plan.carries    ? run_carried_tile(plan, from, to, parallel_for)
+             : plan.prefetches ? run_asking_tile(plan, from, to, parallel_for)
+                               : run_tile(plan, from, to, parallel_for);
     case Kernel::kStaged:
       return run_staged(plan, from, to, parallel_for);
     default:
