@@ -1130,9 +1130,9 @@ def test_tiles_that_are_asked_for(shape: tuple[int, ...], stores: str) -> None:
 
 
 def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None:
-    """Of 24 MB that move; to rows at any pitch they are carried."""
+    """Of 24 MB that move, whether or not rows of 4 bytes conflict; to rows at any pitch they are carried."""
     facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
-    for shape, size in (((3200, 3776), 1), ((2944, 1008), 4), ((3000, 64, 64), 1)):
+    for shape, size in (((3200, 3776), 1), ((2944, 1008), 4), ((2944, 1024), 4), ((3000, 64, 64), 1)):
         dims = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
         plan = _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=True, **facts)
         assert (plan.kernel, plan.stores, plan.carries, plan.prefetches) == ("tile", "ordinary", False, True), plan

@@ -138,12 +138,11 @@ inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5, 6, 6,
 // copy, Zen 4 with AVX-512, 256 x 128 x 128 in 2 bytes asking for neither, for the input's, the output's and
 // both .54 .59 .64 .89 (one thread), into the L1 cache .66. Eight matrices and batches drawn at random, of
 // whole lines, 1 to 16 bytes, before and so: of 12 to 18 MB .60 .64 .64 .73 .76 -> .66 .74 .77 .78 .78, 18 to
-// 24 .50 .45 .55 .56 .56 -> .61 .65 .77 .81 .78, 24 to 28 .60 .62 .65 .60 .66 -> .63 .65 .78 .78 .79, 28 to
-// 34 .63 .69 .84 .90 .78 -> .63 .67 .81 .90 .80; to rows at any pitch, 18 to 24 MB, .31 .37 .43 .46 .57 ->
-// .31 .37 .50 .54 .60. Below, both sides being in the cores' caches, asking costs 4 bytes and wider up to a
-// tenth.
+// 24 .50 .45 .55 .56 .56 -> .61 .65 .77 .81 .78, 24 to 28 .60 .62 .65 .60 .66 -> .63 .65 .78 .78 .79, but 28
+// to 34, 1 and 2 bytes .64 .69 -> .58 .67; to rows at any pitch, 18 to 24 MB, .31 .37 .43 .46 .57 -> .31 .37
+// .50 .54 .60. Below, both sides being in the cores' caches, asking costs 4 bytes and wider up to a tenth.
 inline constexpr double kTilesAsk[5] = {1.5, 1.5, 3, 3, 3};
-inline constexpr double kAskingTilesLeave[5] = {8, 7, 7, 7, 7};
+inline constexpr double kAskingTilesLeave = 7;
 // Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
 // in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
 // in 4 bytes .21 -> .46, in 8 .32 -> .70).
