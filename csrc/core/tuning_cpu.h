@@ -107,10 +107,10 @@ inline constexpr int64_t kThinTileBytes = 12 << 10;
 // and as 8: 1472^2 in 4 bytes .13 -> .57, 900^2 in 8 .12 -> .49, 3000^2 in 1 .06 -> .34, 3 x 400000 in 4 .52
 // -> .79, 20 x 256 x 256 in 4 .32 -> .71. Nothing was slower. Or as three quarters of the second caches of
 // the cores that take part, if that is more. The same Xeon, five matrices and batches of whole lines a width,
-// 1 to 16 bytes, as 8 and as all of them: 4 to 8 MB, 16 threads; 8, .70 .72 .87 .95 .97; .65 .72 .81 .83 .94
-// -> 1.21 1.30 1.73 1.72 1.66; 1.03 1.08 1.27 1.30 1.51, copies of 6 and 10 MB 2.46 2.78; 1.87 .91 times as
-// fast; of 14 to 20 MB, 16 threads .91 .82 .93 .92 .92 -> 1.14 1.21 1.86 1.17 2.23; but nearer to their whole
-// size, 20 to 28 MB, 16 bytes .96 -> .88, and 8 to 14 MB, 8 threads, 4 bytes .86 -> .76.
+// 1 to 16 bytes, as 8 and so, 16 threads; 8: of 4 to 8 MB .82 .77 1.01 1.08 .99; .70 .69 .87 1.06 1.03
+// -> 1.18 1.23 1.70 1.78 1.59; .92 .94 1.15 1.62 1.42, of 8 to 14 MB .90 .83 .97 .90 1.02; .74 .73 .87 .89
+// .94 -> 1.14 1.61 1.95 1.24 1.92; .82 .79 .80 .83 .99, copies of 6 and 10 MB 2.0 2.7; 2.0 1.0 times as fast.
+// As all of them, to rows at any pitch, 14 to 20 MB, 16 threads, 8 bytes .77 -> .70.
 inline constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
 // Rows so far apart, by whole multiples of this, meet in so few sets of the L1 cache, four of 1 to 4 bytes
