@@ -1096,7 +1096,7 @@ def test_a_far_cache_counts_as_a_small_one(line_vectors: int, kernel: str) -> No
 
 
 def test_a_far_cache_counts_as_those_of_the_cores_in_use() -> None:
-    """As three quarters of them, where these are more than 8 MiB: eight of 2 MiB hold what moves 8 MB."""
+    """As three quarters of them, where these are more than 8 MiB: sixteen of 2 MiB hold what moves 8 MB."""
     facts = {"l1_bytes": 48 << 10, "l3_bytes": 300 << 20, "line_vectors": 1}
     for problem in (of_case((1024, 976), (1, 0), 4), of_case((976, 1024), (1, 0), 4), of_case((1_000_000,), (0,), 4)):
         stores = [_C.plan_cpu(problem, n, l2_bytes=kib << 10, **facts).stores for n, kib in ((4, 2048), (16, 512))]
