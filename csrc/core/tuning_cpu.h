@@ -136,7 +136,7 @@ inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5, 6, 6,
 // as this. Neither the rows of a tile nor what it stores is in an order that the machine's prefetchers
 // follow, and a line that is stored comes from the last cache, or from memory, before it can be written: of a
 // copy, Zen 4 with AVX-512, 256 x 128 x 128 in 2 bytes asking for neither, for the input's, the output's and
-// both .54 .59 .64 .89 (one thread), into the L1 cache .66. Eight matrices and batches drawn at random, of
+// both .54 .75 .64 .89 (one thread), into the L1 cache .66. Eight matrices and batches drawn at random, of
 // whole lines, 1 to 16 bytes, before and so: of 12 to 18 MB .60 .64 .64 .73 .76 -> .66 .74 .77 .78 .78, 18 to
 // 24 .50 .45 .55 .56 .56 -> .61 .65 .77 .81 .78, 24 to 28 .60 .62 .65 .60 .66 -> .63 .65 .78 .78 .79, but 28
 // to 34, 1 and 2 bytes .64 .69 -> .58 .67; to rows at any pitch, 18 to 24 MB, .31 .37 .43 .46 .57 -> .31 .37
