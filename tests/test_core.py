@@ -1163,6 +1163,7 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
     ("shape", "dims", "size", "early", "late"),
     [
         ((4992, 448), (1, 0), 4, "tile", "tile"),  # 18 MB moved
+        ((4000, 400), (1, 0), 4, "tile", "tile"),
         ((20,) * 5, (4, 3, 2, 1, 0), 4, "staged", "staged"),  # 26 MB
         ((19, 19, 19, 20, 20), (4, 3, 2, 1, 0), 4, "tile", "staged"),  # 22 MB
         ((16, 12, 8, 14, 16, 8), (5, 4, 3, 2, 1, 0), 4, "staged", "staged"),  # whose rows meet in few sets
