@@ -340,8 +340,8 @@ class Checker {
         }
         const bool may_ask =
             plan.kernel == Kernel::kStaged ||
-            (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks &&
-             !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
+            (plan.kernel == Kernel::kTile && facts.line_vectors == 1 && plan.stores == Stores::kOrdinary &&
+             !plan.in_blocks && !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
         if (may_ask) plan.prefetches = random.chance(50);
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {

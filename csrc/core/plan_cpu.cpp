@@ -246,14 +246,18 @@ bool stored_rows_conflict(const Problem& p, const CpuFacts& facts) {
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p)) && !(p.element_bytes == 4 && tiles_ask(p, facts));
 }
 
+// From so many eighths of the last cache on tiles leave it that ask for nothing.
+double tiles_leave(const Problem& p, const CpuFacts& facts) {
+  return kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
+}
+
 bool fills_or_conflicts(const Problem& p, const CpuFacts& facts, double eighths) {
   if (stored_rows_conflict(p, facts)) eighths = std::min(eighths, kConflictsLeave);
   return fills(p, facts, eighths);
 }
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  const double leave = kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
-  return fills_or_conflicts(p, facts, tiles_ask(p, facts) ? kAskingTilesLeave : leave);
+  return fills_or_conflicts(p, facts, tiles_ask(p, facts) ? kAskingTilesLeave : tiles_leave(p, facts));
 }
 
 // Whether all that is written, to rows or, merged, to rows that adjoin, are whole lines.
@@ -280,7 +284,7 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
   if (leaves_early(facts) && e >= kWideStaged) return fills(p, facts, kWideStagedLeave);
   if (std::min(rows, cols) * e >= kStagedSideBytes)
-    return fills_or_conflicts(p, facts, kTilesLeave[!leaves_early(facts)][width_row(e)]);
+    return fills_or_conflicts(p, facts, tiles_leave(p, facts));
   return fills(p, facts, kShortSidesLeave);
 }
 

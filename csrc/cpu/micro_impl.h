@@ -1329,8 +1329,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
        transpose<I, 64>, transpose<I, 128>, transpose<I, 256>, transpose<I, 512>, transpose<I, 1024>},
       {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>,
        transpose<I, 8, false, true>},
-      {transpose_asking<I, 1>, transpose_asking<I, 2>, transpose_asking<I, 4>, transpose_asking<I, 8>,
-       transpose_asking<I, 16>},
+      {},
       {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>, transpose_placed<I, 8>,
        transpose_placed<I, 16>, transpose_placed<I, 32>, transpose_placed<I, 64>, transpose_placed<I, 128>,
        transpose_placed<I, 256>, transpose_placed<I, 512>, transpose_placed<I, 1024>},
@@ -1358,6 +1357,11 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_blocks[2] = transpose<Line, 4, true, true>;
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
+    k.transpose_asking[0] = transpose_asking<I, 1>;
+    k.transpose_asking[1] = transpose_asking<I, 2>;
+    k.transpose_asking[2] = transpose_asking<I, 4>;
+    k.transpose_asking[3] = transpose_asking<I, 8>;
+    k.transpose_asking[4] = transpose_asking<I, 16>;
     if constexpr (I::template kPermutes<1>) {
       k.stream_carried[0] = stream_carried<I, 1>;
       k.stream_carried_blocks[0] = stream_carried_blocks<I, 1>;
