@@ -343,6 +343,8 @@ class Checker {
             (plan.kernel == Kernel::kTile && facts.line_vectors == 1 && plan.stores == Stores::kOrdinary &&
              !plan.in_blocks && !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
         if (may_ask) plan.prefetches = random.chance(50);
+        if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary)
+          plan.edge_rows = random.pick<int>({0, 1, 4, 16});
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
           const int64_t piece = tx::piece_bytes(plan.problem);

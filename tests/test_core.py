@@ -1129,6 +1129,21 @@ def test_tiles_that_are_asked_for(shape: tuple[int, ...], stores: str) -> None:
         assert not (other.kernel == "tile" and other.prefetches), other
 
 
+@pytest.mark.parametrize(("line_vectors", "rows"), [(1, [0, 0, 16, 8, 4]), (2, [0, 0, 8, 4, 4])])
+def test_last_rows_before_another_threads(line_vectors: int, rows: list[int]) -> None:
+    """A vector's height of them together, of four rows at least: in direct tiles, where cores move lines in halves."""
+
+    def plan(size: int, threads: int = 2, n: int = 300, l3_mib: int = 32) -> _C.Plan:
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": l3_mib << 20, "line_vectors": line_vectors}
+        return _C.plan_cpu(of_case((n, n), (1, 0), size), threads, carries_bytes=True, **facts)
+
+    assert [plan(size).edge_rows for size in ALL_WIDTHS] == rows
+    in_blocks, streamed = plan(4, n=512), plan(4, n=8000)
+    assert in_blocks.in_blocks and streamed.stores == "streaming"
+    for other in (in_blocks, streamed, plan(4, threads=1), plan(4, l3_mib=300)):
+        assert other.kernel == "tile" and other.edge_rows == 0, other
+
+
 def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None:
     """Of 24 MB that move, whether or not rows of 4 bytes conflict; to rows at any pitch they are carried."""
     facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1}

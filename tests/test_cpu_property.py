@@ -23,8 +23,20 @@ PLANTED = {
     ),
     "a block that is read and not written": (
         "cpu/micro_impl.h",
-        "if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr);",
+        "if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr, last_rows);",
         "if (i == rows || j == cols) return;",
+        "wrong: byte",
+    ),
+    "a block that starts at its first row and goes up": (
+        "cpu/micro_impl.h",
+        "if (up) out = out.from(kRows - kLane, 0);",
+        "",
+        "reproduce:",
+    ),
+    "a last row before another thread's that is left behind": (
+        "cpu/run.cpp",
+        "while (rows >= 2 * edge) move(edge);",
+        "while (rows >= 2 * edge) move(edge);\n        if (edge == 4) rows -= 1;",
         "wrong: byte",
     ),
     "a column from the place of another": (

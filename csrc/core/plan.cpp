@@ -26,7 +26,8 @@ bool operator==(const Plan& a, const Plan& b) {
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.first_beyond == b.first_beyond && a.word_step == b.word_step &&
          a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.in_blocks == b.in_blocks &&
-         a.carries == b.carries && a.prefetches == b.prefetches && std::strcmp(a.isa, b.isa) == 0;
+         a.carries == b.carries && a.prefetches == b.prefetches && a.edge_rows == b.edge_rows &&
+         std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -103,6 +104,7 @@ std::string to_string(const Plan& plan) {
     if (plan.in_blocks) s << ", in_blocks=True";
     if (plan.carries) s << ", carries=True";
     if (plan.prefetches) s << ", prefetches=True";
+    if (plan.edge_rows > 0) s << ", edge_rows=" << plan.edge_rows;
     s << ", isa=" << plan.isa;
   }
   s << ")";

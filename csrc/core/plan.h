@@ -74,6 +74,8 @@ struct Plan {
   bool in_blocks = false;  // CPU, tile: several vectors on each side, one block read as another is written
   bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
   bool prefetches = false;  // CPU, tile and staged: asks for the tiles to come
+  int edge_rows = 0;        // CPU, tile: how many of a tile's last rows are moved at a time, where another
+                            // thread writes those that follow; 0: all its rows are moved together
   const char* isa = "";     // CPU: instruction set of the micro-kernels
 };
 

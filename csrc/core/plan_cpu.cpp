@@ -629,6 +629,22 @@ bool stages_ask(const Plan& plan, bool near) {
   return piece < kFollowedBytes[near] && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
 }
 
+// A vector's height, of which a direct tile's last rows are moved one after the other where another thread
+// writes those that follow: the machine's prefetchers run on from row to row, and take lines there from the
+// core that writes them. Of a copy, two threads, Zen 4 with AVX-512; AVX2, 28 matrices and batches of .08 to
+// 1.8 MB drawn at random, 4, 8 and 16 bytes .64 .83 .84 -> .71 .82 .89; .58 .78 .83 -> .62 .79 .85, 300 x 300
+// in 4 bytes .60 -> .79, and .32 -> .61 while lines took longer from core to core. Elements of other sizes
+// are not helped, nor is a Xeon.
+int edge_rows(const Plan& plan, const CpuFacts& facts) {
+  constexpr int kLeast = 4;
+  const int bytes = static_cast<int>(plan.problem.element_bytes);
+  const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks &&
+                      !plan.prefetches && !is_fused(plan);
+  if (!direct || plan.threads == 1 || !leaves_early(facts)) return 0;
+  if (!is_plain(bytes) || bytes < 4) return 0;
+  return std::max(static_cast<int>(kLine) / bytes / std::max(facts.line_vectors, 1), kLeast);
+}
+
 Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
@@ -664,6 +680,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
   if (kernel == Kernel::kTile)
     plan.prefetches = !stream && !plan.in_blocks && !is_fused(plan) && tiles_ask(normalised, facts);
   if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, cache_is_near(facts));
+  plan.edge_rows = edge_rows(plan, facts);
   return plan;
 }
 

@@ -53,18 +53,34 @@ Function of_width(const Function* kernels, const Problem& p) {
 }
 
 void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  constexpr int64_t kEdges = 3;  // that a tile ends in, of plan.edge_rows each
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const int64_t bytes = p.element_bytes, in_pitch = p.dims[col].in_stride, out_pitch = p.dims[row].out_stride;
   const MicroKernels& micro = micro_kernels_in_use();
   const bool streaming = plan.stores == Stores::kStreaming;
   const auto transpose = plan.in_blocks
                              ? of_width(streaming ? micro.stream_blocks : micro.transpose_blocks, p)
                              : of_width(streaming ? micro.stream_transpose : micro.transpose, p);
+  const int64_t edge = plan.edge_rows, tiles = tile_count(plan);
+  int64_t to_next_rows = 1;  // in tiles
+  for (int d = row + 1; d < p.rank; ++d) to_next_rows *= ceil_div(p.dims[d].extent, plan.tile[d]);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      transpose(p.element_bytes, in + at.in, p.dims[col].in_stride, out + at.out, p.dims[row].out_stride,
-                at.extent[row], at.extent[col]);
+      int64_t rows = at.extent[row];  // that are left of the tile
+      const char* from = in + at.in;
+      char* to = out + at.out;
+      const auto move = [&](int64_t count) {
+        transpose(bytes, from, in_pitch, to, out_pitch, count, at.extent[col]);
+        from += count * bytes, to += count * out_pitch, rows -= count;
+      };
+      const bool others_follow = tile + to_next_rows >= last && last < tiles;
+      if (others_follow && edge > 0 && rows > 2 * kEdges * edge) {
+        move((rows / edge - kEdges) * edge);
+        while (rows >= 2 * edge) move(edge);
+      }
+      move(rows);
     }
     if (streaming) micro.fence();
   });

@@ -157,6 +157,7 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("in_blocks", &Plan::in_blocks)
       .def_readonly("carries", &Plan::carries)
       .def_readonly("prefetches", &Plan::prefetches)
+      .def_readonly("edge_rows", &Plan::edge_rows)
       .def_property_readonly("isa", [](const Plan& p) { return std::string(p.isa); })
       .def(
           "__eq__", [](const Plan& a, const Plan& b) { return a == b; }, py::is_operator())
