@@ -637,12 +637,12 @@ bool stages_ask(const Plan& plan, bool near) {
 // are not helped, nor is a Xeon.
 int edge_rows(const Plan& plan, const CpuFacts& facts) {
   constexpr int kLeast = 4;
-  const int bytes = static_cast<int>(plan.problem.element_bytes);
+  const int64_t bytes = plan.problem.element_bytes;
   const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks &&
                       !plan.prefetches && !is_fused(plan);
   if (!direct || plan.threads == 1 || !leaves_early(facts)) return 0;
   if (!is_plain(bytes) || bytes < 4) return 0;
-  return std::max(static_cast<int>(kLine) / bytes / std::max(facts.line_vectors, 1), kLeast);
+  return std::max(static_cast<int>(line_elements(bytes)) / std::max(facts.line_vectors, 1), kLeast);
 }
 
 Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {

@@ -62,9 +62,7 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   const auto transpose = plan.in_blocks
                              ? of_width(streaming ? micro.stream_blocks : micro.transpose_blocks, p)
                              : of_width(streaming ? micro.stream_transpose : micro.transpose, p);
-  const int64_t edge = plan.edge_rows, tiles = tile_count(plan);
-  int64_t to_next_rows = 1;  // in tiles
-  for (int d = row + 1; d < p.rank; ++d) to_next_rows *= ceil_div(p.dims[d].extent, plan.tile[d]);
+  const int64_t edge = plan.edge_rows;
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
@@ -75,8 +73,7 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
         transpose(bytes, from, in_pitch, to, out_pitch, count, at.extent[col]);
         from += count * bytes, to += count * out_pitch, rows -= count;
       };
-      const bool others_follow = tile + to_next_rows >= last && last < tiles;
-      if (others_follow && edge > 0 && rows > 2 * kEdges * edge) {
+      if (edge > 0 && rows > 2 * kEdges * edge && others_follow(plan, row, tile, last)) {
         move((rows / edge - kEdges) * edge);
         while (rows >= 2 * edge) move(edge);
       }

@@ -59,10 +59,18 @@ class TileWalk {
   int moving_count_ = 0;
 };
 
-inline int64_t tile_count(const Plan& plan) {
+// Tiles under one step along dim d.
+inline int64_t tiles_under(const Plan& plan, int d) {
   int64_t count = 1;
-  for (int d = 0; d < plan.problem.rank; ++d) count *= ceil_div(plan.problem.dims[d].extent, plan.tile[d]);
+  while (++d < plan.problem.rank) count *= ceil_div(plan.problem.dims[d].extent, plan.tile[d]);
   return count;
+}
+
+inline int64_t tile_count(const Plan& plan) { return tiles_under(plan, -1); }
+
+// Whether the rows that follow those of a tile are of another share than its own, which ends before `last`.
+inline bool others_follow(const Plan& plan, int row, int64_t tile, int64_t last) {
+  return tile + tiles_under(plan, row) >= last && last < tile_count(plan);
 }
 
 // Whether no output line holds bytes of tiles both before and from `tile` on. Relies on nested output
@@ -106,9 +114,8 @@ inline int64_t clean_cut(const Plan& plan, const char* out, int64_t wanted, int6
 }
 
 // The first tile of a share, when shares are even in bytes: the outermost dim's last tile may be a small one.
-inline int64_t even_cut(const Plan& plan, int64_t tiles, int64_t share, int64_t shares) {
-  const int64_t extent = plan.problem.dims[0].extent, step = plan.tile[0];
-  const int64_t inner = tiles / ceil_div(extent, step);  // tiles under one step
+inline int64_t even_cut(const Plan& plan, int64_t share, int64_t shares) {
+  const int64_t extent = plan.problem.dims[0].extent, step = plan.tile[0], inner = tiles_under(plan, 0);
   const int64_t wanted = extent * inner * share / shares;
   const int64_t outer = wanted / (step * inner);
   const int64_t size = std::min(step, extent - outer * step);
@@ -126,7 +133,7 @@ void share_tiles(const Plan& plan, const char* out, ParallelFor parallel_for, co
   const auto cut = [&](int64_t share) {
     return share == 0 || share == threads
                ? share / threads * tiles
-               : clean_cut(plan, out, even_cut(plan, tiles, share, threads), ceil_div(tiles, 2 * threads));
+               : clean_cut(plan, out, even_cut(plan, share, threads), ceil_div(tiles, 2 * threads));
   };
   parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
     const int64_t first = cut(begin), last = cut(end);
