@@ -364,6 +364,15 @@ def test_one_aligned_side(size: int, device: str, seed: int) -> None:
             guarded.assert_written(x, (1, 0), f"{shape} from {first} to {offset}")
 
 
+def test_plans_are_used_again_where_they_fit(device: str, seed: int) -> None:
+    """Calls that differ in nothing but where `out` lies: beyond the caches, on lines and off them, by turns."""
+    x = make_strided((2048, 2560), "contiguous", torch.float32, device, seed)
+    for offset in (0, 1, 16, 3, 0, 1):
+        guarded = Guarded((2560, 2048), x.dtype, device, "contiguous", offset)
+        tx.transpose(x, out=guarded.out)
+        guarded.assert_written(x, (1, 0), f"offset {offset}")
+
+
 def test_permute_out(device: str, seed: int) -> None:
     for dims in itertools.permutations(range(4)):
         x = make_strided((3, 8, 5, 16), "sliced", torch.bfloat16, device, seed)

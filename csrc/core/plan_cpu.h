@@ -22,6 +22,9 @@ struct CpuFacts {
   int64_t l3_bytes = 32 << 20;      // last cache, shared by all cores
 };
 
+// A plan depends on addresses only through their places in lines of so many bytes.
+inline constexpr uint64_t kCpuAddressAlignment = 64;
+
 Plan plan_cpu(const Problem& problem, const CpuFacts& facts);
 
 // The rule that keeps `kernel` from running a normalised problem, with the value that breaks it; empty if

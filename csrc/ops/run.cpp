@@ -44,13 +44,17 @@ void check_forced(Kernel kernel, const std::string& why_not) {
 std::atomic<bool> forked{false};
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 
-Plan make_cpu_plan(const Problem& problem, std::optional<Kernel> forced) {
+Plan make_cpu_plan(const Problem& problem, int threads, std::optional<Kernel> forced) {
   TORCH_CHECK(cpu::isa_error().empty(), "tx: ", cpu::isa_error());
-  const bool alone = forked.load(std::memory_order_relaxed) || at::in_parallel_region();
-  const CpuFacts facts = cpu::facts(alone ? 1 : at::get_num_threads());
+  const CpuFacts facts = cpu::facts(threads);
   if (!forced) return plan_cpu(problem, facts);
   check_forced(*forced, why_not_cpu(*forced, normalize(problem)));
   return plan_cpu_forced(problem, facts, *forced);
+}
+
+int cpu_threads() {
+  const bool alone = forked.load(std::memory_order_relaxed) || at::in_parallel_region();
+  return alone ? 1 : at::get_num_threads();
 }
 
 #ifdef TX_WITH_CUDA
@@ -63,22 +67,31 @@ Plan make_cuda_plan(const Problem& problem, int device, std::optional<Kernel> fo
   check_forced(*forced, why_not_cuda(*forced, normalize(problem), facts));
   return plan_cuda_forced(problem, facts, *forced);
 }
+#endif
 
 // What a plan depends on.
-Problem without_place(Problem problem) {
-  problem.in_address %= kAddressAlignment;
-  problem.out_address %= kAddressAlignment;
+Problem without_place(Problem problem, uint64_t alignment) {
+  problem.in_address %= alignment;
+  problem.out_address %= alignment;
   return problem;
 }
 
-// The plans that this thread made last, of problems without their place. Planning a permutation takes 20 to
-// 100 us, as long as a small one runs, and programs repeat their shapes.
-const Plan& recent_cuda_plan(const Problem& problem, int device, bool alone) {
+// Where a plan is for: a device, -1 the CPU, and how much of it is used, whose meaning is the backend's.
+struct Use {
+  int device = -1;
+  int extent = -1;
+  bool operator==(const Use&) const = default;
+};
+
+// The plans that this thread made last, of problems without their place: make() makes one that is not among
+// them. Planning a permutation takes 20 to 100 us for a GPU and up to half a microsecond for the CPU, as long
+// as a small one runs, and programs repeat their shapes.
+template <class Make>
+const Plan& recent_plan(const Problem& problem, Use use, const Make& make) {
   constexpr size_t kSets = 16, kWays = 4;
   struct Entry {
     Problem problem;
-    int device = -1;
-    bool alone = true;
+    Use use;
     Plan plan;
   };
   struct Set {
@@ -86,7 +99,7 @@ const Plan& recent_cuda_plan(const Problem& problem, int device, bool alone) {
     size_t next = 0;  // to be replaced
   };
   thread_local const auto sets = std::make_unique<std::array<Set, kSets>>();
-  uint64_t hash = problem.in_address << 4 ^ problem.out_address ^ static_cast<uint64_t>(device);
+  uint64_t hash = problem.in_address << 4 ^ problem.out_address ^ static_cast<uint64_t>(use.device);
   for (int d = 0; d < problem.rank; ++d) {
     const Dim& dim = problem.dims[d];
     for (const int64_t value : {dim.extent, dim.in_stride}) {
@@ -95,15 +108,25 @@ const Plan& recent_cuda_plan(const Problem& problem, int device, bool alone) {
   }
   Set& set = (*sets)[hash >> 60];
   for (const Entry& entry : set.ways) {
-    if (entry.device == device && entry.alone == alone && entry.problem == problem) return entry.plan;
+    if (entry.use == use && entry.problem == problem) return entry.plan;
   }
   Entry& entry = set.ways[set.next++ % kWays];
-  entry.device = -1;  // in case planning throws
-  entry.plan = make_cuda_plan(problem, device, std::nullopt, alone);
+  entry.use = {};  // in case planning throws
+  entry.plan = make();
   entry.problem = problem;
-  entry.alone = alone;
-  entry.device = device;
+  entry.use = use;
   return entry.plan;
+}
+
+const Plan& recent_cpu_plan(const Problem& problem) {
+  const int threads = cpu_threads();
+  return recent_plan(problem, {-1, threads}, [&] { return make_cpu_plan(problem, threads, std::nullopt); });
+}
+
+#ifdef TX_WITH_CUDA
+const Plan& recent_cuda_plan(const Problem& problem, int device, bool alone) {
+  return recent_plan(problem, {device, alone},
+                     [&] { return make_cuda_plan(problem, device, std::nullopt, alone); });
 }
 #endif
 
@@ -146,7 +169,7 @@ void run_cuda_plan(const Plan& plan, const Place* places, size_t count, int devi
 Plan make_plan(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims,
                std::optional<Kernel> forced) {
   const Problem problem = make_problem(self, out, dims);
-  if (self.is_cpu()) return make_cpu_plan(problem, forced);
+  if (self.is_cpu()) return make_cpu_plan(problem, cpu_threads(), forced);
 #ifdef TX_WITH_CUDA
   if (self.is_cuda()) return make_cuda_plan(problem, self.get_device(), forced);
 #endif
@@ -157,7 +180,10 @@ void run(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, st
   const void* const from = self.const_data_ptr();
   void* const to = out.mutable_data_ptr();
   if (self.is_cpu()) {
-    const Plan plan = make_cpu_plan(make_problem(self, out, dims), forced);
+    const Problem problem = without_place(make_problem(self, out, dims), kCpuAddressAlignment);
+    Plan forced_plan;
+    if (forced) forced_plan = make_cpu_plan(problem, cpu_threads(), forced);
+    const Plan& plan = forced ? forced_plan : recent_cpu_plan(problem);
     if (plan.kernel == Kernel::kNone) return;
     cpu::run(plan, from, to, [](int64_t begin, int64_t end, int64_t grain, cpu::RangeBody body) {
       at::parallel_for(begin, end, grain, body);
@@ -168,7 +194,7 @@ void run(const at::Tensor& self, const at::Tensor& out, at::IntArrayRef dims, st
   if (self.is_cuda()) {
     const int device = self.get_device();
     const c10::cuda::CUDAGuard guard(self.device());
-    const Problem problem = without_place(make_problem(self, out, dims));
+    const Problem problem = without_place(make_problem(self, out, dims), kAddressAlignment);
     Plan forced_plan;
     if (forced) forced_plan = make_cuda_plan(problem, device, forced);
     const Plan& plan = forced ? forced_plan : recent_cuda_plan(problem, device, true);
@@ -187,7 +213,7 @@ void run_each(at::TensorList selves, at::TensorList outs, at::IntArrayRef dims) 
     const c10::cuda::CUDAGuard guard(selves[0].device());
     std::vector<std::pair<Problem, std::vector<Place>>> groups;
     for (const auto i : c10::irange(selves.size())) {
-      const Problem problem = without_place(make_problem(selves[i], outs[i], dims));
+      const Problem problem = without_place(make_problem(selves[i], outs[i], dims), kAddressAlignment);
       auto group =
           std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == problem; });
       if (group == groups.end()) group = groups.insert(groups.end(), {problem, {}});
