@@ -16,19 +16,19 @@ ROOT = Path(__file__).resolve().parent.parent
 # What is planted: a file below csrc/, a line of it, what stands there instead, and what the program must say.
 PLANTED = {
     "a remainder that does not step back": (
-        "cpu/micro_impl.h",
+        "cpu/micro_tile.h",
         "const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;",
         "const int64_t i = i0;",
         "wrong: byte",
     ),
     "a block that is read and not written": (
-        "cpu/micro_impl.h",
+        "cpu/micro_blocks.h",
         "if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr, last_rows);",
         "if (i == rows || j == cols) return;",
         "wrong: byte",
     ),
     "a block that starts at its first row and goes up": (
-        "cpu/micro_impl.h",
+        "cpu/micro_blocks.h",
         "if (up) out = out.from(kRows - kLane, 0);",
         "",
         "reproduce:",
@@ -58,7 +58,7 @@ PLANTED = {
         "wrong: byte",
     ),
     "an odd element whose end is left behind": (
-        "cpu/micro_impl.h",
+        "cpu/micro_tile.h",
         "std::memcpy(to.first + last, from.first + last, e / 2);",
         "std::memcpy(to.first + last - (last > 0), from.first + last - (last > 0), e / 2);",
         "wrong: byte",

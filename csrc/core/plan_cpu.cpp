@@ -170,20 +170,14 @@ bool rows_conflict(const Problem& p, int row) {
          (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
 }
 
-// Lines counted by the set of the L1 cache that they fall in; a way has 4 KiB.
-struct SetCounts {
-  static constexpr int64_t kSets = 64;
-  int64_t lines[kSets] = {}, most = 0;
-  void add(int64_t line) { most = std::max(most, ++lines[line % kSets]); }
-};
-
-// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache.
+// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache,
+// of which a way has 4 KiB.
 int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_rows) {
-  SetCounts counts;
-  int64_t index[kMaxDims] = {}, out = 0, before = -1;
+  constexpr int64_t kSets = 64;
+  int64_t lines[kSets] = {}, most = 0, index[kMaxDims] = {}, out = 0, before = -1;
   for (int64_t r = 0; r < tile_rows; ++r) {
     const int64_t line = out / kLine;
-    if (line != before) counts.add(line);
+    if (line != before) most = std::max(most, ++lines[line % kSets]);
     before = line;
     int k = 0;
     for (int d = row; k < row_dims; ++k, d = next_row_dim(p, d)) {
@@ -194,7 +188,7 @@ int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_ro
     }
     if (k == row_dims) break;
   }
-  return counts.most;
+  return most;
 }
 
 // Whether nearly all output rows of a vector's height have their lines in one set of the L1 cache, which

@@ -1,0 +1,371 @@
+// Part of micro_impl.h: permutations in registers, of a few columns side by side and of small pieces.
+#pragma once
+
+#include <cstdint>
+
+#include "core/narrow.h"
+#include "cpu/micro.h"
+#include "cpu/micro_rows.h"
+#include "cpu/micro_tile.h"
+
+namespace tx::cpu {
+namespace {
+
+// k columns that lie element by element in the input and apart in the output, or the other way round, where k
+// elements are less than a lane: a fixed permutation of k vectors, which takes k - 1 permutations of two for
+// each, or else of each lane's k x 16 bytes, byte by byte.
+template <class I, int e, int k, bool streaming>
+struct Narrow {
+  using Vec = typename I::Vec;
+  static constexpr int kSide = I::kLanes * 16 / e;  // elements of each column in one step
+
+  // Byte b of the separate column c is byte at(c, b) of the k x 16 bytes that hold the elements side by side.
+  static constexpr int at(int c, int b) { return (b / e * k + c) * e + b % e; }
+
+  struct Table {
+    alignas(16) uint8_t index[k][k][16];  // [result][source][byte]; 0x80 where the byte is of another source
+  };
+  static constexpr Table split_table() {
+    Table t{};
+    for (int c = 0; c < k; ++c) {
+      for (int m = 0; m < k; ++m) {
+        for (int b = 0; b < 16; ++b) t.index[c][m][b] = at(c, b) / 16 == m ? at(c, b) % 16 : 0x80;
+      }
+    }
+    return t;
+  }
+  static constexpr Table merge_table() {
+    Table t{};
+    for (int m = 0; m < k; ++m) {
+      for (int c = 0; c < k; ++c) {
+        for (int b = 0; b < 16; ++b) t.index[m][c][b] = 0x80;
+      }
+    }
+    for (int c = 0; c < k; ++c) {
+      for (int b = 0; b < 16; ++b) t.index[at(c, b) / 16][c][at(c, b) % 16] = b;
+    }
+    return t;
+  }
+  static constexpr Table kSplit = split_table();
+  static constexpr Table kMerge = merge_table();
+
+  // The permutations of two vectors, in units of at most 8 bytes: what is made so far, and source m, become
+  // what is made of the sources up to m.
+  static constexpr bool kPermutes = I::template kPermutes<e>;
+  static constexpr int kUnit = e < 8 ? e : 8;
+  static constexpr int kUnits = I::kLanes * 16 / kUnit;
+  struct Steps {
+    alignas(64) typename Unsigned<kUnit>::Type index[k][k - 1][kUnits];  // [result][m - 1][unit]
+  };
+  static constexpr Steps steps(bool split) {
+    Steps s{};
+    for (int r = 0; r < k; ++r) {
+      for (int unit = 0; unit < kUnits; ++unit) {
+        const int place = r * kSide + unit / (e / kUnit);  // of an element among the k results
+        const int from = split ? place % kSide * k + r : place % k * kSide + place / k;
+        const int at = from % kSide * (e / kUnit) + unit % (e / kUnit);
+        for (int m = 1; m < k; ++m)
+          s.index[r][m - 1][unit] = from / kSide == m ? kUnits + at : m == 1 ? at : unit;
+      }
+    }
+    return s;
+  }
+  static constexpr Steps kSplitSteps = steps(true);
+  static constexpr Steps kMergeSteps = steps(false);
+
+  template <bool split>
+  TX_INLINE Vec result(const Vec* from, int r) {
+    if constexpr (kPermutes) {
+      const auto& index = (split ? kSplitSteps : kMergeSteps).index[r];
+      Vec v = from[0];
+      TX_UNROLL for (int m = 1; m < k; ++m) {
+        v = I::template permute<e>(v, from[m], I::load(reinterpret_cast<const char*>(index[m - 1])));
+      }
+      return v;
+    } else {
+      const auto& index = (split ? kSplit : kMerge).index[r];
+      Vec v = I::shuffle(from[0], index[0]);
+      TX_UNROLL for (int m = 1; m < k; ++m) v = I::either(v, I::shuffle(from[m], index[m]));
+      return v;
+    }
+  }
+
+  // Vector m of those that lie side by side.
+  TX_INLINE Vec load(const char* in, int m) {
+    if constexpr (kPermutes) {
+      return I::load(in + m * sizeof(Vec));
+    } else {
+      return I::load_lanes([&](int l) { return in + 16 * (m + l * k); });
+    }
+  }
+  TX_INLINE void store(char* out, int m, Vec v) {
+    if constexpr (kPermutes) {
+      Tile<I, e, streaming>::store(out + m * sizeof(Vec), v);
+    } else if constexpr (streaming) {
+      I::stream_lanes([&](int l) { return out + 16 * (m + l * k); }, v);
+    } else {
+      I::store_lanes([&](int l) { return out + 16 * (m + l * k); }, v);
+    }
+  }
+
+  // count >= kSide elements of each column; the last step goes back over what is written already
+  static void split(const char* in, char* out, int64_t out_pitch, int64_t count) {
+    for (int64_t n0 = 0; n0 < count; n0 += kSide) {
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Vec from[k];
+      TX_UNROLL for (int m = 0; m < k; ++m) from[m] = load(in + n * k * e, m);
+      TX_UNROLL for (int c = 0; c < k; ++c)
+          Tile<I, e, streaming>::store(out + c * out_pitch + n * e, result<true>(from, c));
+    }
+  }
+  static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
+    for (int64_t n0 = 0; n0 < count; n0 += kSide) {
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Vec from[k];
+      TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load(in + c * in_pitch + n * e);
+      TX_UNROLL for (int m = 0; m < k; ++m) store(out + n * k * e, m, result<false>(from, m));
+    }
+  }
+
+  // The same of less than a vector's elements of each column.
+  static constexpr bool kParts = I::kLoadsParts && kPermutes && !streaming;
+  static int64_t part(int64_t bytes, int m) {  // of vector m
+    const int64_t left = bytes - m * static_cast<int64_t>(sizeof(Vec));
+    return left < 0 ? 0 : left < static_cast<int64_t>(sizeof(Vec)) ? left : sizeof(Vec);
+  }
+  static void split_part(const char* in, char* out, int64_t out_pitch, int64_t count) {
+    Vec from[k];
+    TX_UNROLL for (int m = 0; m < k; ++m) from[m] =
+        I::load_part(in + m * sizeof(Vec), part(count * k * e, m));
+    TX_UNROLL for (int c = 0; c < k; ++c)
+        I::store_part(out + c * out_pitch, count * e, result<true>(from, c));
+  }
+  static void merge_part(const char* in, int64_t in_pitch, char* out, int64_t count) {
+    Vec from[k];
+    TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load_part(in + c * in_pitch, count * e);
+    TX_UNROLL for (int m = 0; m < k; ++m)
+        I::store_part(out + m * sizeof(Vec), part(count * k * e, m), result<false>(from, m));
+  }
+
+  // Whether it took the block.
+  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                        int64_t cols) {
+    if constexpr (is_narrow(k, e)) {
+      if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
+      if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
+      if constexpr (kParts) {
+        if (rows == k && in_pitch == k * e) return split_part(in, out, out_pitch, cols), true;
+        if (cols == k && out_pitch == k * e) return merge_part(in, in_pitch, out, rows), true;
+      }
+    }
+    return false;
+  }
+};
+
+// Whether one of the widths k took the block.
+template <class I, int e, bool streaming, int... k>
+TX_INLINE bool transpose_narrow(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                                int64_t cols) {
+  return (Narrow<I, e, k, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) || ...);
+}
+
+// Small permutations by tables made at run time, in vectors of which each draws from all of its piece. The
+// last vector of a piece ends with it, and begins within the one before.
+template <class I>
+struct Pieces {
+  using Vec = typename I::Vec;
+
+  struct Work {
+    const char* in;
+    int64_t in_step;
+    char* out;
+    int64_t out_step;
+    int64_t pieces;
+    TX_MEMBER void advance(int64_t by) { in += by * in_step, out += by * out_step, pieces -= by; }
+  };
+
+  static void by_byte(const Piece& piece, Work w) {
+    for (; w.pieces > 0; w.advance(1)) {
+      for (int64_t b = 0; b < piece.bytes; ++b) w.out[b] = w.in[piece.source[b]];
+    }
+  }
+
+  // Where vector m of a piece begins, when there are several of `size` bytes.
+  static int64_t begin(int64_t m, int64_t size, int64_t bytes) {
+    return (m + 1) * size <= bytes ? m * size : bytes - size;
+  }
+
+  // How many pieces share a vector of `size` bytes: of those side by side, as many as fit. What follows them
+  // in it is written again by the next step.
+  static int64_t at_once(const Piece& piece, int64_t size) {
+    return piece.adjoin && piece.bytes < size ? size / piece.bytes : 1;
+  }
+
+  // Byte b of vector r of `vectors`, as a byte of source vector m.
+  struct From {
+    int64_t m, byte;
+  };
+  static From from(const Piece& piece, int vectors, int64_t size, int64_t r, int64_t b) {
+    if (vectors == 1) {
+      const bool used = b < at_once(piece, size) * piece.bytes;
+      return {0, used ? b / piece.bytes * piece.bytes + piece.source[b % piece.bytes] : 0};
+    }
+    const int64_t source = piece.source[begin(r, size, piece.bytes) + b], m = source / size;
+    return {m, source - begin(m, size, piece.bytes)};
+  }
+
+  // By permutations of two vectors in units of kUnit bytes, as Narrow: what is made so far, and source m,
+  // become what is made of the sources up to m.
+  template <int kUnit, int vectors>
+  struct Permute {
+    static constexpr bool kStreams = true;
+    static constexpr int64_t kSize = sizeof(Vec);
+    static constexpr int kUnits = kSize / kUnit, kSteps = vectors > 1 ? vectors - 1 : 1;
+    using Index = typename Unsigned<kUnit>::Type[vectors][kSteps][kUnits];
+    static_assert(sizeof(Index) <= sizeof(Piece::index));
+
+    static void index(Piece& piece) {
+      auto& table = reinterpret_cast<Index&>(piece.index);
+      for (int r = 0; r < vectors; ++r) {
+        for (int unit = 0; unit < kUnits; ++unit) {
+          const From f = from(piece, vectors, kSize, r, unit * kUnit);
+          for (int m = 1; m <= kSteps; ++m) {
+            const int64_t kept = m == 1 ? f.byte / kUnit : unit;
+            table[r][m - 1][unit] =
+                static_cast<typename Unsigned<kUnit>::Type>(f.m == m ? kUnits + f.byte / kUnit : kept);
+          }
+        }
+      }
+    }
+
+    template <bool streaming = false>
+    static void run(const Piece& piece, Work w) {
+      using Stores = Tile<I, kUnit, streaming>;
+      const auto table = [&](int r, int k) {
+        return I::load(reinterpret_cast<const char*>(reinterpret_cast<const Index&>(piece.index)[r][k]));
+      };
+      if constexpr (vectors == 1) {
+        const Vec index = table(0, 0);
+        if (!streaming && !piece.adjoin) {
+          for (; w.pieces > 0; w.advance(1)) {
+            const Vec v = I::load_part(w.in, piece.bytes);
+            I::store_part(w.out, piece.bytes, I::template permute<kUnit>(v, v, index));
+          }
+          return;
+        }
+        const int64_t step = at_once(piece, kSize);
+        for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
+          const Vec v = I::load(w.in);
+          Stores::store(w.out, I::template permute<kUnit>(v, v, index));
+        }
+        by_byte(piece, w);
+      } else {
+        int64_t begins[vectors];
+        for (int m = 0; m < vectors; ++m) begins[m] = begin(m, kSize, piece.bytes);
+        for (; w.pieces > 0; w.advance(1)) {
+          Vec from[vectors];
+          TX_UNROLL for (int m = 0; m < vectors; ++m) from[m] = I::load(w.in + begins[m]);
+          TX_UNROLL for (int r = 0; r < vectors; ++r) {
+            Vec v = I::template permute<kUnit>(from[0], from[1], table(r, 0));
+            TX_UNROLL for (int m = 2; m < vectors; ++m) v =
+                I::template permute<kUnit>(v, from[m], table(r, m - 1));
+            Stores::store(w.out + begins[r], v);
+          }
+        }
+      }
+    }
+  };
+
+  // Lane by lane, each lane of a vector another piece: byte shuffles of the piece's lanes, put together.
+  template <int lanes>
+  struct Shuffle {
+    static constexpr bool kStreams = false;
+    static constexpr int64_t kSize = 16;
+    using Index = uint8_t[lanes][lanes][kSize];  // 0x80 where the byte is of another source
+    static_assert(sizeof(Index) <= sizeof(Piece::index));
+
+    static void index(Piece& piece) {
+      auto& table = reinterpret_cast<Index&>(piece.index);
+      for (int r = 0; r < lanes; ++r) {
+        for (int m = 0; m < lanes; ++m) {
+          for (int b = 0; b < kSize; ++b) {
+            const From f = from(piece, lanes, kSize, r, b);
+            table[r][m][b] = f.m == m ? static_cast<uint8_t>(f.byte) : 0x80;
+          }
+        }
+      }
+    }
+
+    static void run(const Piece& piece, Work w) {
+      const auto& table = reinterpret_cast<const Index&>(piece.index);
+      if (lanes == 1 && !piece.adjoin && piece.bytes < kSize) return by_byte(piece, w);
+      int64_t begins[lanes];
+      for (int m = 0; m < lanes; ++m) begins[m] = lanes > 1 ? begin(m, kSize, piece.bytes) : 0;
+      const int64_t step = at_once(piece, kSize);
+      // What the last lane of a vector reaches beyond its own pieces must be there.
+      const int64_t spare = lanes == 1 ? kSize / piece.bytes + 1 : 0;
+      for (; w.pieces >= I::kLanes * step + spare; w.advance(I::kLanes * step)) {
+        Vec from[lanes];
+        TX_UNROLL for (int m = 0; m < lanes; ++m) {
+          from[m] = I::load_lanes([&](int l) { return w.in + l * step * w.in_step + begins[m]; });
+        }
+        TX_UNROLL for (int r = 0; r < lanes; ++r) {
+          Vec v = I::shuffle(from[0], table[r][0]);
+          TX_UNROLL for (int m = 1; m < lanes; ++m) v = I::either(v, I::shuffle(from[m], table[r][m]));
+          I::store_lanes([&](int l) { return w.out + l * step * w.out_step + begins[r]; }, v);
+        }
+      }
+      by_byte(piece, w);
+    }
+  };
+
+  static constexpr int64_t kMostVectors = 6, kMostLanes = 8;
+  // The units of permutations, for elements of one byte and of more; 0 if there are none.
+  static constexpr int unit(bool bytes) {
+    return I::template kPermutes<1> ? 1 : I::template kPermutes<2> && !bytes ? 2 : 0;
+  }
+  static constexpr int64_t most(bool bytes) {
+    return unit(bytes) > 0 ? kMostVectors * static_cast<int64_t>(sizeof(Vec))
+           : I::kShuffles  ? kMostLanes * 16
+                           : 0;
+  }
+
+  // Calls work(way) with the way in which this piece is moved, if it is in registers.
+  template <class F>
+  static bool in_registers(const Piece& piece, const F& work) {
+    const auto first = [&]<class... Way>(int64_t size, Way... way) {
+      int64_t left = (piece.bytes + size - 1) / size;
+      return ((--left == 0 ? (work(way), true) : false) || ...);
+    };
+    constexpr int kUnit = unit(false);
+    if constexpr (kUnit > 0) {
+      if (unit(piece.element_bytes == 1) > 0) {
+        return first(sizeof(Vec), Permute<kUnit, 1>(), Permute<kUnit, 2>(), Permute<kUnit, 3>(),
+                     Permute<kUnit, 4>(), Permute<kUnit, 5>(), Permute<kUnit, 6>());
+      }
+    }
+    if constexpr (I::kShuffles && unit(true) == 0) {
+      return first(16, Shuffle<1>(), Shuffle<2>(), Shuffle<3>(), Shuffle<4>(), Shuffle<5>(), Shuffle<6>(),
+                   Shuffle<7>(), Shuffle<8>());
+    }
+    return false;
+  }
+
+  static void index(Piece& piece) {
+    in_registers(piece, [&](auto way) { way.index(piece); });
+  }
+  static void run(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
+                  int64_t pieces) {
+    const Work w = {in, in_step, out, out_step, pieces};
+    if (!in_registers(piece, [&](auto way) { way.run(piece, w); })) by_byte(piece, w);
+  }
+  static void stream(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
+                     int64_t pieces) {
+    in_registers(piece, [&](auto way) {
+      if constexpr (way.kStreams) way.template run<true>(piece, {in, in_step, out, out_step, pieces});
+    });
+  }
+};
+
+}  // namespace
+}  // namespace tx::cpu
