@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import _C
 from ._exchange import PACES, Exchange, Part, cutting, extents, landings, schedule, transposed, volume, within, writes
+from ._functions import permute
 from ._load import cuda_copy_rows
 
 
@@ -30,10 +31,6 @@ def refused(message: str) -> ValueError:
 
 
 ENGINE_ROW = 1024  # bytes: rows that the copy engine moves faster than the kernel, down to the shortest measured
-
-
-def _move(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
-    torch.ops.tx.permute_into.default(source, target, order)  # 1 us less than by its packet
 
 
 def _place(buffer: Tensor, part: Part) -> Tensor:
@@ -61,12 +58,12 @@ def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     def unpack(k: int) -> None:
         works[k].wait()
         for part in s.unpacks[k]:
-            _move(_place(receiving[k % 2], part), out[part.where], unpacking)
+            permute(_place(receiving[k % 2], part), unpacking, out=out[part.where])
 
     for k, parts in enumerate(s.sends):
         for part in parts:
             if part.count:
-                _move(x[part.where], _place(sending[k % 2], part), packing)
+                permute(x[part.where], packing, out=_place(sending[k % 2], part))
         send_counts, receive_counts = [part.count * itemsize for part in parts], [n * itemsize for n in s.receives[k]]
         works.append(
             dist.all_to_all_single(
@@ -79,7 +76,7 @@ def _all_to_all(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
             )
         )
         if k == 0 and s.stays:
-            _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
+            permute(x[s.stays[0]], exchange.order, out=out[s.stays[1]])
         if k > 0:
             unpack(k - 1)
     unpack(len(s.sends) - 1)
@@ -187,7 +184,7 @@ def _send(source: Tensor, target: Tensor, order: Sequence[int]) -> None:
     long = rows and rows[1] * size >= ENGINE_ROW and rows[1] <= rows[2] and rows[2] * size < 1 << 31
     pending = source.is_conj() or source.is_neg()
     if not rows or not long or pending or not (copy := cuda_copy_rows()):
-        _move(source, target, order)
+        permute(source, order, out=target)
         return
     count, row, pitch = rows
     stream, device_to_device = torch.cuda.current_stream(source.device).cuda_stream, 3
@@ -219,7 +216,7 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     def unpack(k: int) -> None:
         current.wait_event(arrived[k])
         for part in s.unpacks[k]:
-            _move(staging.view(rank, k % 2 * most + part.begin, part.shape, x.dtype), out[part.where], unpacking)
+            permute(staging.view(rank, k % 2 * most + part.begin, part.shape, x.dtype), unpacking, out=out[part.where])
 
     side.wait_stream(current)
     with torch.cuda.stream(side):
@@ -232,7 +229,7 @@ def _push(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
                     to = staging.view(q, k % 2 * most + begins[k][q], parts[q].shape, x.dtype)
                     _send(x[parts[q].where], to, packing)
         if k == 0 and s.stays:
-            _move(x[s.stays[0]], out[s.stays[1]], exchange.order)
+            permute(x[s.stays[0]], exchange.order, out=out[s.stays[1]])
         if k > 0:
             unpack(k - 1)
             side.wait_stream(current)
@@ -417,7 +414,7 @@ def _run(x: Tensor, out: Tensor, exchange: Exchange, group: Any) -> None:
     path = path_of(exchange, group, x.device, output)
     if path == "local":
         if out.numel():
-            _move(x, out, exchange.order)
+            permute(x, exchange.order, out=out)
     elif output:
         output.check(out, exchange, group)
         _direct(x, output, exchange)
