@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/FunctionRef.h>
 #include <c10/util/irange.h>
 #include <pthread.h>
 
@@ -86,8 +87,7 @@ struct Use {
 // The plans that this thread made last, of problems without their place: make() makes one that is not among
 // them. Planning a permutation takes 20 to 100 us for a GPU and up to half a microsecond for the CPU, as long
 // as a small one runs, and programs repeat their shapes.
-template <class Make>
-const Plan& recent_plan(const Problem& problem, Use use, const Make& make) {
+const Plan& recent_plan(const Problem& problem, Use use, c10::function_ref<Plan()> make) {
   constexpr size_t kSets = 16, kWays = 4;
   struct Entry {
     Problem problem;
