@@ -32,17 +32,16 @@ inline constexpr int64_t kFusedSideBytes = 256;
 // By log2 of the element's bytes. Measured on Zen 5, but for the columns of direct tiles: these have two
 // vectors down (with one and so, of a copy: 400 x 400 in 4 bytes .58 -> .61, 1000^2 .69 -> .78; 450^2 in 8
 // .64 -> .70, 40 x 197 x 64 -> 0,2,1 .74 -> .78; 300 x 333 in 16 .59 -> .65), but one where output rows crowd
-// (511 x 513 in 4 bytes .47 -> .55, in 8 .26 -> .39, 512^2 in 16 .22 -> .68), and but for 2 bytes, which do
-// not gain by it, 1 KiB across (a quarter of it and one vector down, in 4 bytes and wider half of it, and so:
-// Zen 4, two threads, 48 matrices and batches of .06 to 6 MB drawn at random, 1, 4, 8 and 16 bytes .496 .692
-// .791 .875 -> .523 .701 .800 .891; AVX2, 24, .445 .590 .811 .888 -> .447 .617 .836 .909; one thread .99 to
-// 1.04 times as fast; Xeon, 22, 1 to 16 threads, .97 to 1.06 times, but 1 byte where 16 threads have a few
-// tiles each .89 to 1.07). A staged tile has
-// 256 to 512 bytes on each side too; of bytes, long pieces of the input count more than long rows of the
-// output. A tile in blocks is as high as some of them, and long, because its first block is read and its last
-// written with nothing beside (1024^2 to 4096^2); of what streams where cores move lines in halves, high and
-// as wide as four lines (Zen 4, 8192^2, 8000^2, 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58
-// .62 .48 of a copy, 2 bytes .71 .72 .58).
+// (511 x 513 in 4 bytes .47 -> .55, in 8 .26 -> .39, 512^2 in 16 .22 -> .68), and 1 KiB across but in 2
+// bytes, which gain nothing by it (a quarter of that, and one vector down, in 1 byte, half of it in 4 and
+// wider, and so: Zen 4, two threads, 48 matrices and batches of .06 to 6 MB drawn at random, 1, 4, 8 and 16
+// bytes .496 .692 .791 .875 -> .523 .701 .800 .891; AVX2, 24, .445 .590 .811 .888 -> .447 .617 .836 .909; one
+// thread .99 to 1.04 times as fast; Xeon, 22, 1 to 16 threads, .97 to 1.10 times, but 1 byte where 16 threads
+// have a few tiles each .89 to 1.07). A staged tile has 256 to 512 bytes on each side too; of bytes, long
+// pieces of the input count more than long rows of the output. A tile in blocks is as high as some of them,
+// and long, because its first block is read and its last written with nothing beside (1024^2 to 4096^2); of
+// what streams where cores move lines in halves, high and as wide as four lines (Zen 4, 8192^2, 8000^2,
+// 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58 .62 .48 of a copy, 2 bytes .71 .72 .58).
 inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {32, 128}, {32, 64}};
 // Most rows where it is as high as its thread's share. Over the rows above, by 2, 4, 8 and 16 bytes, 72
 // matrices and batches of .1 to 12 MB drawn at random: Zen 4, one thread 1.08 1.13 1.14 1.09, two 4 bytes and
@@ -50,9 +49,9 @@ inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {3
 // .97 .99; 1 byte, one thread, Zen 4 1.10, several .95, Xeon .85 to 1.01. (Zen 4, six matrices of 4 to 13 MB,
 // 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
 inline constexpr int64_t kHighRows = 1024;
-// Crowded, with four to eight times as many columns, and of 2 and 8 bytes twice the rows (Zen 4, one thread;
-// two, five or six matrices each: 2 bytes .49 -> .57; .55 -> .62, 8 bytes .46 -> .62; .50 -> .71, 16 bytes
-// .61 -> .64; .61 -> .65, but 2 bytes on a Xeon with 16 threads .9).
+// Crowded: bytes as else, others with four to eight times as many columns, and of 2 and 8 bytes twice the
+// rows (Zen 4, one thread; two, five or six matrices each: 2 bytes .49 -> .57; .55 -> .62, 8 bytes .46 ->
+// .62; .50 -> .71, 16 bytes .61 -> .64; .61 -> .65, but 2 bytes on a Xeon with 16 threads .9).
 inline constexpr TileShape kCrowdedShape[] = {{128, 1024}, {64, 512}, {16, 512}, {16, 512}, {8, 512}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
