@@ -15,6 +15,7 @@ namespace tx {
 namespace {
 
 constexpr int64_t kLine = 64;
+static_assert(kCpuAddressAlignment % kLine == 0, "all that a plan asks for");
 
 // A run that is contiguous on both sides.
 bool ends_in_common_run(const Problem& p) {

@@ -199,16 +199,16 @@ TX_INLINE void transpose_in(Pitched<const char> in, Pitched<char> out, int64_t r
 template <class I, int e, bool streaming>
 void transpose_blocks(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
   using Block = Blocks<I, e, streaming, false>;
-  transpose_in<Block>(in, out, rows, cols, nullptr,
-                      [&](int64_t i, int64_t j, int64_t tile_rows, int64_t tile_cols) {
-                        const Pitched<const char> from = in.from(j, i * e);
-                        const Pitched<char> to = out.from(i, j * e);
-                        if constexpr (streaming) {
-                          stream_tiles<typename Block::Wide>(from, to, tile_rows, tile_cols);
-                        } else {
-                          transpose_tiles<typename Block::Wide>(from, to, tile_rows, tile_cols);
-                        }
-                      });
+  const auto tiles = [&](int64_t i, int64_t j, int64_t tile_rows, int64_t tile_cols) {
+    const Pitched<const char> from = in.from(j, i * e);
+    const Pitched<char> to = out.from(i, j * e);
+    if constexpr (streaming) {
+      stream_tiles<typename Block::Wide>(from, to, tile_rows, tile_cols);
+    } else {
+      transpose_tiles<typename Block::Wide>(from, to, tile_rows, tile_cols);
+    }
+  };
+  transpose_in<Block>(in, out, rows, cols, nullptr, tiles);
 }
 
 }  // namespace
