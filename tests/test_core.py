@@ -974,7 +974,7 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         ((16, 32, 32), (2, 1, 0), 4, "tile", [32, 8, 16]),  # so little that L1 does not suffer
         ((65, 64, 64), (2, 1, 0), 4, "tile", [64, 1, 65]),  # in many
         ((64, 64, 64), (2, 1, 0), 16, "tile", [8, 1, 64]),
-        ((511, 513), (1, 0), 8, "tile", [16, 511]),  # a quarter of them
+        ((511, 513), (1, 0), 8, "tile", [8, 511]),  # a quarter of them
         ((500, 513), (1, 0), 8, "tile", [513, 128]),
         ((1023, 1025), (1, 0), 4, "staged", [128, 128]),
         ((1000, 1025), (1, 0), 4, "tile", [528, 256]),
@@ -989,9 +989,9 @@ def test_output_rows_that_crowd(
 
 
 def test_threads_get_even_shares_of_rows() -> None:
-    def rows(shape: tuple[int, ...], size: int, threads: int) -> int:
-        problem = of_case(shape, (1, 0), size)
-        return _C.plan_cpu(problem, threads, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=vectors).tile[0]
+    def rows(shape: tuple[int, ...], size: int, threads: int, l1_kib: int = 32) -> int:
+        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": vectors}
+        return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts).tile[0]
 
     vectors = 2  # less than a line
     assert rows((250, 200), 4, 1) == 64
@@ -1003,9 +1003,30 @@ def test_threads_get_even_shares_of_rows() -> None:
     assert [rows((250, 1100), 4, threads) for threads in (1, 2)] == [560, 560]
     assert [rows((700, 1500), 4, threads) for threads in (1, 2, 3, 16)] == [752, 752, 512, 96]
     assert [rows((448, 512), 1, threads) for threads in (1, 2)] == [512, 128]
-    assert [rows((8193, 8191), 1, threads) for threads in (2, 16)] == [448, 256]  # staged: 512, not 896
-    assert [rows((9001, 7001), 8, threads) for threads in (2, 16)] == [504, 440]  # carried
-    assert rows((9001, 300), 8, 16) == 304  # of few rows several threads have parts of each
+    assert [rows((8193, 8191), 1, threads, 48) for threads in (2, 16)] == [448, 256]  # staged: 512, not 896
+    assert [rows((9001, 7001), 8, threads, 48) for threads in (2, 16)] == [504, 440]  # carried
+    assert rows((9001, 300), 8, 16, 48) == 304  # of few rows several threads have parts of each
+
+
+def test_threads_of_cores_that_move_lines_take_bands() -> None:
+    def plan(shape: tuple[int, ...], size: int, threads: int, l3_mib: int = 32) -> _C.Plan:
+        facts = {"l1_bytes": 48 << 10, "l3_bytes": l3_mib << 20, "line_vectors": 1}
+        return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts)
+
+    bands = [plan((250, 384), size, 2).tile for size in ALL_WIDTHS]
+    assert bands == [[128, 250], [64, 250], [32, 250], [16, 250], [16, 250]]
+    alone = [plan((250, 384), size, 1).tile[0] for size in ALL_WIDTHS]
+    assert alone == [128, 64, 384, 384, 384]  # down all rows, but where elements are small
+    assert plan((250, 384), 4, 2, l3_mib=300).tile == [192, 250]  # a share
+    # Rows at odd multiples of 3 KiB find room in L1, at even ones not.
+    assert [plan((770, columns), 4, 2).in_blocks for columns in (768, 1536)] == [False, True]
+    # Of few columns of 16 bytes fused tiles are made.
+    reversed8 = of_case((8,) * 7, (6, 5, 4, 3, 2, 1, 0), 16)
+    facts = {"l1_bytes": 48 << 10, "line_vectors": 1}
+    fused = ["fused=[2, 2]" in str(_C.plan_cpu(reversed8, 2, l3_bytes=mib << 20, **facts)) for mib in (32, 300)]
+    assert fused == [True, False]
+    # Whole lines are stored where others are carried.
+    assert [plan((rows, 2464), 2, 2).carries for rows in (2080, 2081)] == [False, True]
 
 
 @pytest.mark.parametrize(

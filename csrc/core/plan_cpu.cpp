@@ -80,6 +80,8 @@ bool moves_lines(const CpuFacts& facts) {
   return facts.line_vectors <= 1 && facts.l1_bytes >= kL1Bytes;
 }
 
+bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
+
 // How many dims each side of a tile is made of.
 struct Sides {
   int row_dims = 1;
@@ -95,7 +97,8 @@ Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
   Sides sides;
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (std::min(rows, cols) * e >= kShortSideBytes[moves_lines(facts)][width_row(e)]) return sides;
+  if (std::min(rows, cols) * e >= kShortSideBytes[moves_lines(facts) && !cache_is_near(facts)][width_row(e)])
+    return sides;
   // What is split or merged in registers needs no longer a side than this.
   constexpr int64_t kNarrowSideBytes = 32;
   if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
@@ -133,10 +136,14 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
 
-bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
-
 // A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
 bool leaves_early(const CpuFacts& facts) { return cache_is_near(facts) && !moves_lines(facts); }
+
+// Whether each core moves a vector that is a line at once, and they share a near cache: Zen 5, of what was
+// measured.
+bool moves_lines_near(const CpuFacts& facts) {
+  return facts.line_vectors == 1 && moves_lines(facts) && cache_is_near(facts);
+}
 
 // The row of kStreamedShape.
 int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : leaves_early(facts) ? 2 : 1; }
@@ -161,14 +168,17 @@ bool beyond_caches(const Problem& p, const CpuFacts& facts, int near_eighths = 9
   return fills(p, facts, cache_is_near(facts) ? near_eighths : 5);
 }
 
-bool rows_conflict(const Problem& p, int row) {
+// Where cores move lines, and share a near cache, multiples of twice the pitch: with others a low tile's
+// lines find room (Zen 5, in blocks and in bands: six matrices next to odd multiples of 3 KB in 4 bytes .51
+// -> .58 of a copy, five of 6 KB in 8 .57 -> .72, 1000 x 1536 in 2 .51 -> .59).
+bool rows_conflict(const Problem& p, int row, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
   if (e > 8 || element_count(p) * e < kBeyondL2Bytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const int64_t pitch = kConflictingPitch[width_row(e)];
+  const int64_t pitch = kConflictingPitch[width_row(e)], apart = moves_lines_near(facts) ? 2 * pitch : pitch;
   return rows.extent * e >= pitch && cols.extent * e >= pitch &&
-         (rows.out_stride % pitch == 0 || cols.in_stride % pitch == 0);
+         (rows.out_stride % apart == 0 || cols.in_stride % apart == 0);
 }
 
 // How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache,
@@ -238,7 +248,8 @@ bool tiles_ask(const Problem& p, const CpuFacts& facts) {
 // 28 MB whose rows conflict or crowd, streamed, or in low tiles, and so, .57 -> .72 of a copy; ten in 8 bytes
 // .62 -> .49).
 bool stored_rows_conflict(const Problem& p, const CpuFacts& facts) {
-  return rows_conflict(p, tile_row_dim(Kernel::kTile, p)) && !(p.element_bytes == 4 && tiles_ask(p, facts));
+  return rows_conflict(p, tile_row_dim(Kernel::kTile, p), facts) &&
+         !(p.element_bytes == 4 && tiles_ask(p, facts));
 }
 
 // From so many eighths of the last cache on tiles leave it that ask for nothing.
@@ -294,7 +305,7 @@ bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
   if (!streaming) return stored_rows_conflict(p, facts);
-  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p));
+  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p), facts);
   if (e == 2) return true;
   if (!leaves_early(facts)) return e == 1 || (conflict && cache_is_near(facts));
   return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kWayBytes == 0);
@@ -349,7 +360,8 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes, with AVX-512 VBMI: Zen 4, 6 to 140 MB drawn at
 // random, in huge pages .51 -> .67 (58, none slower), in pages of 4 KB .46 -> .63 (39, none); Xeon, eight
 // matrices of 9 to 81 MB, 16, 4 and 2 threads, .50 .40 .41 -> .60 .48 .53; but not where cores move lines and
-// the cache is near.
+// the cache is near. Nor whole lines there as long as they are stored within the cache (Zen 5, ten matrices
+// and batches of 12 to 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int kEighths[] = {5, 4, 5, 6, 6};
   constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
@@ -358,6 +370,8 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   if (e == 1 && cache_is_near(facts) && moves_lines(facts)) return false;
   if (!fills(p, facts, kEighths[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
+  if (moves_lines_near(facts) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts))
+    return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
   if (p.dims[p.rank - 1].extent * e < kRowBytes[width_row(e)]) return false;
   return !fuse_sides(p, row, facts).fuse();
@@ -397,22 +411,26 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 // where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
 // thread, 4 bytes .94), nor for 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one,
 // past the end of its share of a row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64
-// rows, 31 and 8 us; of short pieces they do not go that far).
+// rows, 31 and 8 us; of short pieces they do not go that far). Nor, of any width, on a Zen 5 (kBandShape).
 bool reads_on(const Plan& plan, const CpuFacts& facts) {
   const int64_t e = plan.problem.element_bytes;
-  return facts.line_vectors == 1 && (e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(facts)));
+  if (facts.line_vectors != 1) return false;
+  if (moves_lines_near(facts)) return e > 2 && plan.threads == 1;
+  return e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(facts));
 }
 
 TileShape direct_shape(const Plan& plan, int row, const CpuFacts& facts) {
   const Problem& p = plan.problem;
   const int width = width_row(p.element_bytes);
   if (!is_plain(p.element_bytes)) return shape_of_runs(kRunsShape, p.element_bytes);
-  const auto [rows, cols] = kTileShape[width];
+  const bool on = reads_on(plan, facts);
+  const auto [rows, cols] = (moves_lines_near(facts) && !on ? kBandShape : kTileShape)[width];
   if (rows_crowd(p, row, rows) && !(p.element_bytes == 4 && tiles_ask(p, facts))) {
-    const auto [few, many] = kCrowdedShape[width];  // no more rows for want of columns
+    const auto [few, many] =
+        kCrowdedShape[moves_lines_near(facts)][width];  // no more rows for want of columns
     return {few, std::clamp(p.dims[p.rank - 1].extent, cols, many)};
   }
-  return {reads_on(plan, facts) ? kHighRows : rows, cols};
+  return {on ? kHighRows : rows, cols};
 }
 
 TileShape staged_shape(int64_t element_bytes) {

@@ -16,16 +16,18 @@ struct TileShape {
   int64_t cols;
 };
 
-// Bytes of a side that is joined with other dims where it is shorter, by whether cores move lines and log2 of
-// the element's bytes; and of the sides that are made so. Of a copy, with one dim a side and with several
-// (Zen 5; Xeon, both with AVX-512): 8^8 reversed, 4 bytes, .08 -> .42; 5^9 reversed, 1 byte .01 -> .30; .03
+// Bytes of a side that is joined with other dims where it is shorter, by whether cores move lines and share a
+// far cache, and log2 of the element's bytes; and of the sides that are made so. Of a copy, with one dim a
+// side and with several (Zen 5; Xeon, both with AVX-512): 8^8 reversed, 4 bytes, .08 -> .42; 5^9 reversed, 1
+// byte .01 -> .30; .03
 // -> .19, 4 bytes .02 -> .45; .13 -> .53; 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15, 1 byte .03 -> .27; .09 -> .21, 4
 // bytes .28 -> .45; .32 -> .49. Sides of 64 bytes and more (Zen 4 with AVX-512, 34 problems a width, with 64,
 // 128 and 256 in place of the table, geometric mean): 1 byte .313 .320 .331, 2 bytes .383 .409 .401, 4 bytes
 // .361 .414 .415, 8 bytes .407 .535 .567, 16 bytes .564 .590 .667; 300 x 8 x 128 x 8 -> 3,1,2,0, 8 bytes .27
 // -> .74, 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 -> .76. The same on a Xeon, with 64
 // and the first row, 2 threads; 6: 4 bytes .457 .469; .412 .426, 8 bytes .514 .546; .445 .473, 16 bytes .587
-// .567; .623 .584.
+// .567; .623 .584. Zen 5, 48 of five to eight dims, 16 bytes with 64, 128 and 256, of 1 to 6 MB .471 .542
+// .477, larger .502 .592 .613.
 inline constexpr int64_t kShortSideBytes[2][5] = {{128, 128, 128, 256, 256}, {128, 128, 128, 256, 64}};
 inline constexpr int64_t kFusedSideBytes = 256;
 
@@ -43,6 +45,13 @@ inline constexpr int64_t kFusedSideBytes = 256;
 // what streams where cores move lines in halves, high and as wide as four lines (Zen 4, 8192^2, 8000^2,
 // 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58 .62 .48 of a copy, 2 bytes .71 .72 .58).
 inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {32, 128}, {32, 64}};
+// The same where cores move lines and share a near cache, unless as high as below: bands across, but for
+// bytes. Where lines take long from core to core, as between two core complexes, a thread that comes to the
+// end of its share once a column makes the other wait for what its prefetchers took there. Of a copy, Zen 5,
+// two threads, matrices and batches drawn at random, as high as shares and so, 32 of .15 to 18 MB while a
+// round trip between the cores took 380 ns, 2, 4, 8 and 16 bytes .45 .43 .43 .53 -> .60 .57 .57 .62; 48 of
+// .15 to 25 MB at 90 ns .60 .58 .60 .65 -> .62 .60 .60 .64. One thread, 32, 2 bytes .57 -> .61.
+inline constexpr TileShape kBandShape[] = {{128, 1024}, {64, 4096}, {32, 4096}, {16, 4096}, {16, 4096}};
 // Most rows where it is as high as its thread's share. Over the rows above, by 2, 4, 8 and 16 bytes, 72
 // matrices and batches of .1 to 12 MB drawn at random: Zen 4, one thread 1.08 1.13 1.14 1.09, two 4 bytes and
 // wider 1.10 1.11 1.12; 36, Xeon, one, four and 16 threads 1.08 1.06 1.03 .96, 1.06 1.04 1.04 1.01, 1.03 1.03
@@ -50,9 +59,12 @@ inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {3
 // 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
 inline constexpr int64_t kHighRows = 1024;
 // Crowded: bytes as else, others with four to eight times as many columns, and of 2 and 8 bytes twice the
-// rows (Zen 4, one thread; two, five or six matrices each: 2 bytes .49 -> .57; .55 -> .62, 8 bytes .46 ->
-// .62; .50 -> .71, 16 bytes .61 -> .64; .61 -> .65, but 2 bytes on a Xeon with 16 threads .9).
-inline constexpr TileShape kCrowdedShape[] = {{128, 1024}, {64, 512}, {16, 512}, {16, 512}, {8, 512}};
+// rows, but of 8 not where cores move lines and share a near cache (there, with twice the rows and so, eight
+// matrices, .44 -> .55; .40 -> .52; Zen 4, one thread; two, five or six matrices each: 2 bytes .49 -> .57;
+// .55 -> .62, 8 bytes .46 -> .62; .50 -> .71, 16 bytes .61 -> .64; .61 -> .65, but 2 bytes on a Xeon with 16
+// threads .9).
+inline constexpr TileShape kCrowdedShape[2][5] = {{{128, 1024}, {64, 512}, {16, 512}, {16, 512}, {8, 512}},
+                                                  {{128, 1024}, {64, 512}, {16, 512}, {8, 512}, {8, 512}}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
 inline constexpr TileShape kStreamedBlocksShape[2][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
@@ -135,7 +147,7 @@ inline constexpr int64_t kBeyondL2Bytes = 1 << 20;
 // 1200^2 in 4 .31 -> .68, 100 x 128 x 128 in 4 .31 -> .71; 150 matrices and batches drawn at random, from
 // three eighths to a half, streamed and so, 1, 2 and 4 bytes .40 .44 .46 -> .47 .51 .55 (AVX2, 241, .31 .37
 // .38 -> .38 .45 .56), but 109 of up to five eighths .43 .46 .49 -> .39 .41 .43.
-inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5, 6, 6, 6, 6}};
+inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5.5, 6, 6, 6, 6}};
 // From so many eighths on, tiles ask for the lines of tiles to come, and those of whole lines leave as late
 // as this. Neither the rows of a tile nor what it stores is in an order that the machine's prefetchers
 // follow, and a line that is stored comes from the last cache, or from memory, before it can be written: of a
