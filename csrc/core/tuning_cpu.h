@@ -51,6 +51,8 @@ inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {3
 // two threads, matrices and batches drawn at random, as high as shares and so, 32 of .15 to 18 MB while a
 // round trip between the cores took 380 ns, 2, 4, 8 and 16 bytes .45 .43 .43 .53 -> .60 .57 .57 .62; 48 of
 // .15 to 25 MB at 90 ns .60 .58 .60 .65 -> .62 .60 .60 .64. One thread, 32, 2 bytes .57 -> .61.
+// Not where the cache is far: Xeon, 56 a width, 16 threads; 4, .65 .69 .71 .81; .48 .56 .59 .65 and .63 .71
+// .74 .80; .48 .54 .61 .67.
 inline constexpr TileShape kBandShape[] = {{128, 1024}, {64, 4096}, {32, 4096}, {16, 4096}, {16, 4096}};
 // Most rows where it is as high as its thread's share. Over the rows above, by 2, 4, 8 and 16 bytes, 72
 // matrices and batches of .1 to 12 MB drawn at random: Zen 4, one thread 1.08 1.13 1.14 1.09, two 4 bytes and
