@@ -560,7 +560,7 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   const bool streaming = plan.stores == Stores::kStreaming;
   TileShape wanted;
   if (plan.in_blocks) {
-    wanted = streaming ? kStreamedBlocksShape[leaves_early(facts)][width] : kStoredBlocksShape[width];
+    wanted = streaming ? kStreamedBlocksShape[streamed_row(facts)][width] : kStoredBlocksShape[width];
   } else {
     wanted = streaming ? kStreamedShape[streamed_row(facts)][width] : direct_shape(plan, row, facts);
   }

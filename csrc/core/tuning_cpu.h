@@ -43,7 +43,10 @@ inline constexpr int64_t kFusedSideBytes = 256;
 // pieces of the input count more than long rows of the output. A tile in blocks is as high as some of them,
 // and long, because its first block is read and its last written with nothing beside (1024^2 to 4096^2); of
 // what streams where cores move lines in halves, high and as wide as four lines (Zen 4, 8192^2, 8000^2,
-// 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58 .62 .48 of a copy, 2 bytes .71 .72 .58).
+// 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58 .62 .48 of a copy, 2 bytes .71 .72 .58), high
+// too where they move lines and share a near cache (Zen 5, low as where it is far and so, 8192^2, 8000^2 and
+// 6144^2: 1 byte .64 -> .72, 2 bytes .72 -> .77, 8192^2 and 6144^2 in 4 .71 -> .77; one thread, the first
+// two, .58 -> .66, .76 -> .81). By the rows of kStreamedShape.
 inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {32, 128}, {32, 64}};
 // The same where cores move lines and share a near cache, unless as high as below: bands across, but for
 // bytes. Where lines take long from core to core, as between two core complexes, a thread that comes to the
@@ -69,7 +72,8 @@ inline constexpr TileShape kCrowdedShape[2][5] = {{{128, 1024}, {64, 512}, {16, 
                                                   {{128, 1024}, {64, 512}, {16, 512}, {8, 512}, {8, 512}}};
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
-inline constexpr TileShape kStreamedBlocksShape[2][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
+inline constexpr TileShape kStreamedBlocksShape[3][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
+                                                         {{1024, 1024}, {1024, 1024}, {512, 1024}},
                                                          {{1024, 256}, {1024, 128}, {1024, 64}}};
 // Of what streams, where cores share a far cache, where one is near and cores move lines, and where they do
 // not. High and narrow tiles read on from where they were, which the machine's prefetchers follow. Of a copy,
