@@ -145,7 +145,7 @@ bool moves_lines_near(const CpuFacts& facts) {
   return facts.line_vectors == 1 && moves_lines(facts) && cache_is_near(facts);
 }
 
-// The row of kStreamedShape.
+// The row of the tables of what streams.
 int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : leaves_early(facts) ? 2 : 1; }
 
 int64_t cache_bytes(const CpuFacts& facts) {
@@ -367,7 +367,7 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
   constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
   if (!can_carry_rows(p, facts) || keeps_lines(p, facts)) return false;
   const int64_t e = p.element_bytes;
-  if (e == 1 && cache_is_near(facts) && moves_lines(facts)) return false;
+  if (e == 1 && moves_lines_near(facts)) return false;
   if (!fills(p, facts, kEighths[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (moves_lines_near(facts) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts))
@@ -426,8 +426,8 @@ TileShape direct_shape(const Plan& plan, int row, const CpuFacts& facts) {
   const bool on = reads_on(plan, facts);
   const auto [rows, cols] = (moves_lines_near(facts) && !on ? kBandShape : kTileShape)[width];
   if (rows_crowd(p, row, rows) && !(p.element_bytes == 4 && tiles_ask(p, facts))) {
-    const auto [few, many] =
-        kCrowdedShape[moves_lines_near(facts)][width];  // no more rows for want of columns
+    // No more rows for want of columns.
+    const auto [few, many] = kCrowdedShape[moves_lines_near(facts)][width];
     return {few, std::clamp(p.dims[p.rank - 1].extent, cols, many)};
   }
   return {on ? kHighRows : rows, cols};

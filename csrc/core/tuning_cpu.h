@@ -19,15 +19,14 @@ struct TileShape {
 // Bytes of a side that is joined with other dims where it is shorter, by whether cores move lines and share a
 // far cache, and log2 of the element's bytes; and of the sides that are made so. Of a copy, with one dim a
 // side and with several (Zen 5; Xeon, both with AVX-512): 8^8 reversed, 4 bytes, .08 -> .42; 5^9 reversed, 1
-// byte .01 -> .30; .03
-// -> .19, 4 bytes .02 -> .45; .13 -> .53; 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15, 1 byte .03 -> .27; .09 -> .21, 4
-// bytes .28 -> .45; .32 -> .49. Sides of 64 bytes and more (Zen 4 with AVX-512, 34 problems a width, with 64,
-// 128 and 256 in place of the table, geometric mean): 1 byte .313 .320 .331, 2 bytes .383 .409 .401, 4 bytes
-// .361 .414 .415, 8 bytes .407 .535 .567, 16 bytes .564 .590 .667; 300 x 8 x 128 x 8 -> 3,1,2,0, 8 bytes .27
-// -> .74, 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 -> .76. The same on a Xeon, with 64
-// and the first row, 2 threads; 6: 4 bytes .457 .469; .412 .426, 8 bytes .514 .546; .445 .473, 16 bytes .587
-// .567; .623 .584. Zen 5, 48 of five to eight dims, 16 bytes with 64, 128 and 256, of 1 to 6 MB .471 .542
-// .477, larger .502 .592 .613.
+// byte .01 -> .30; .03 -> .19, 4 bytes .02 -> .45; .13 -> .53; 5 x 9 x 7 x 11 x 3 x 13 x 9 x 15, 1 byte .03
+// -> .27; .09 -> .21, 4 bytes .28 -> .45; .32 -> .49. Sides of 64 bytes and more (Zen 4 with AVX-512, 34
+// problems a width, with 64, 128 and 256 in place of the table, geometric mean): 1 byte .313 .320 .331, 2
+// bytes .383 .409 .401, 4 bytes .361 .414 .415, 8 bytes .407 .535 .567, 16 bytes .564 .590 .667; 300 x 8 x
+// 128 x 8 -> 3,1,2,0, 8 bytes .27 -> .74, 20^5 reversed, 4 bytes .24 -> .40, 8^7 reversed, 16 bytes .34 ->
+// .76. The same on a Xeon, with 64 and the first row, 2 threads; 6: 4 bytes .457 .469; .412 .426, 8 bytes
+// .514 .546; .445 .473, 16 bytes .587 .567; .623 .584. Zen 5, 48 of five to eight dims, 16 bytes with 64, 128
+// and 256, of 1 to 6 MB .471 .542 .477, larger .502 .592 .613.
 inline constexpr int64_t kShortSideBytes[2][5] = {{128, 128, 128, 256, 256}, {128, 128, 128, 256, 64}};
 inline constexpr int64_t kFusedSideBytes = 256;
 
@@ -53,9 +52,9 @@ inline constexpr TileShape kTileShape[] = {{128, 1024}, {64, 256}, {64, 256}, {3
 // end of its share once a column makes the other wait for what its prefetchers took there. Of a copy, Zen 5,
 // two threads, matrices and batches drawn at random, as high as shares and so, 32 of .15 to 18 MB while a
 // round trip between the cores took 380 ns, 2, 4, 8 and 16 bytes .45 .43 .43 .53 -> .60 .57 .57 .62; 48 of
-// .15 to 25 MB at 90 ns .60 .58 .60 .65 -> .62 .60 .60 .64. One thread, 32, 2 bytes .57 -> .61.
-// Not where the cache is far: Xeon, 56 a width, 16 threads; 4, .65 .69 .71 .81; .48 .56 .59 .65 and .63 .71
-// .74 .80; .48 .54 .61 .67.
+// .15 to 25 MB at 90 ns .60 .58 .60 .65 -> .62 .60 .60 .64. One thread, 32, 2 bytes .57 -> .61. Not where the
+// cache is far: Xeon, 56 a width, 16 threads; 4, .65 .69 .71 .81; .48 .56 .59 .65 and .63 .71 .74 .80; .48
+// .54 .61 .67.
 inline constexpr TileShape kBandShape[] = {{128, 1024}, {64, 4096}, {32, 4096}, {16, 4096}, {16, 4096}};
 // Most rows where it is as high as its thread's share. Over the rows above, by 2, 4, 8 and 16 bytes, 72
 // matrices and batches of .1 to 12 MB drawn at random: Zen 4, one thread 1.08 1.13 1.14 1.09, two 4 bytes and
