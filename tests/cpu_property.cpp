@@ -45,6 +45,7 @@ using tx::Kernel;
 using tx::Plan;
 using tx::Problem;
 using tx::Stores;
+using tx::TileOrder;
 
 constexpr int64_t kLine = 64;
 constexpr int64_t kArena = 8 << 20;  // most bytes that one side of a problem may span
@@ -327,21 +328,28 @@ class Checker {
         const bool streams =
             plan.kernel == Kernel::kCopy || plan.kernel == Kernel::kRows || plan.kernel == Kernel::kStaged;
         const int64_t e = plan.problem.element_bytes;
-        if (plan.kernel == Kernel::kTile && e <= (plan.stores == Stores::kStreaming ? 4 : 8) &&
-            std::has_single_bit(static_cast<uint64_t>(e)))
-          plan.in_blocks = random.chance(50);
+        if (plan.kernel == Kernel::kTile && !is_fused(plan) &&
+            std::has_single_bit(static_cast<uint64_t>(e))) {
+          const bool ordinary = plan.stores == Stores::kOrdinary;
+          plan.order = random.pick<TileOrder>(
+              {TileOrder::kInTurn, TileOrder::kCrosswise, TileOrder::kDiagonal, TileOrder::kInBlocks});
+          if ((plan.order == TileOrder::kCrosswise && (!ordinary || e > 16)) ||
+              (plan.order == TileOrder::kDiagonal && (!ordinary || (e != 4 && e != 8))) ||
+              (plan.order == TileOrder::kInBlocks && e > (ordinary ? 8 : 4)))
+            plan.order = TileOrder::kInTurn;
+        }
         if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
             random.chance(50)) {
           plan.carries = true;
-          plan.in_blocks = random.chance(50);
+          plan.order = random.chance(50) ? TileOrder::kInBlocks : TileOrder::kInTurn;
           plan.stores = Stores::kStreaming;
           int32_t& rows = plan.tile[tx::tile_row_dim(plan.kernel, plan.problem)];
           rows = std::min<int32_t>(rows, tx::kCarriedRows);
         }
-        const bool may_ask =
-            plan.kernel == Kernel::kStaged ||
-            (plan.kernel == Kernel::kTile && facts.line_vectors == 1 && plan.stores == Stores::kOrdinary &&
-             !plan.in_blocks && !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
+        const bool may_ask = plan.kernel == Kernel::kStaged ||
+                             (plan.kernel == Kernel::kTile && facts.line_vectors == 1 &&
+                              plan.stores == Stores::kOrdinary && plan.order == TileOrder::kInTurn &&
+                              !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
         if (may_ask) plan.prefetches = random.chance(50);
         if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary)
           plan.edge_rows = random.pick<int>({0, 1, 4, 16});

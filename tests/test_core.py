@@ -935,13 +935,44 @@ def kernel_and_stores(plan: _C.Plan) -> str:
     return "stream" if plan.kernel == "tile" and plan.stores == "streaming" else plan.kernel
 
 
+ZEN5 = {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "line_vectors": 1}
+
+
+# Where cores move lines and share a near cache: the order of a direct tile's squares, by width.
+@pytest.mark.parametrize(
+    ("shape", "dims", "orders"),
+    [
+        ((500, 500), (1, 0), "crosswise crosswise crosswise crosswise crosswise"),
+        ((1000, 1000), (1, 0), "crosswise crosswise in_turn in_turn -"),  # any pitch: an eighth of the cache
+        ((960, 960), (1, 0), "crosswise crosswise crosswise in_turn -"),  # whole lines: three eighths
+        ((512, 700), (1, 0), "crosswise crosswise diagonal diagonal crosswise"),  # output rows in few sets of L1
+        ((700, 512), (1, 0), "crosswise crosswise crosswise crosswise crosswise"),  # input rows alone
+        ((2049, 700), (1, 0), "in_blocks - - - -"),  # in none that has room for them
+        ((1025, 900), (1, 0), "crosswise in_blocks - in_turn -"),
+        ((40, 100, 9), (0, 2, 1), "in_turn in_turn in_turn crosswise crosswise"),  # a line on each side
+        ((9, 11, 13, 7), (3, 2, 1, 0), "in_turn in_turn in_turn in_turn in_turn"),  # fused
+    ],
+)
+def test_orders_of_a_tile(shape: tuple[int, ...], dims: tuple[int, ...], orders: str) -> None:
+    for size, order in zip(ALL_WIDTHS, orders.split(), strict=True):
+        plan = _C.plan_cpu(of_case(shape, dims, size), 2, **ZEN5)
+        if order == "-":
+            assert plan.kernel == "staged" or plan.stores == "streaming", (size, plan)
+            continue
+        assert (plan.kernel, plan.stores, plan.order) == ("tile", "ordinary", order), (size, plan)
+        assert ("order=" in str(plan)) == (order != "in_turn"), plan
+        others = ({"l1_bytes": 32 << 10}, {"l3_bytes": 300 << 20}, {"line_vectors": 2})
+        for other in others:
+            assert _C.plan_cpu(of_case(shape, dims, size), 2, **ZEN5 | other).order in ("in_turn", "in_blocks")
+
+
 # The CPU's kernel by width where vectors are whole lines: "stream" is the tile kernel with streaming stores, "carry"
 # the same where rows are no whole lines.
 @pytest.mark.parametrize(
     ("shape", "dims", "kernels"),
     [
         ((8192, 8192), (1, 0), "stream stream stream stream stream"),
-        ((2048, 2048), (1, 0), "tile stream stream stream stream"),  # rows that conflict: from half of the cache on
+        ((2048, 2048), (1, 0), "tile tile stream stream stream"),  # rows that conflict: from half of the cache on
         ((8191, 8193), (1, 0), "staged carry carry carry carry"),
         ((1401, 1403), (1, 0), "tile tile tile carry carry"),  # from three quarters of the cache on
         ((37, 301, 403), (0, 2, 1), "tile tile carry carry carry"),
@@ -1018,8 +1049,9 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
     alone = [plan((250, 384), size, 1).tile[0] for size in ALL_WIDTHS]
     assert alone == [128, 64, 384, 384, 384]  # down all rows, but where elements are small
     assert plan((250, 384), 4, 2, l3_mib=300).tile == [192, 250]  # a share
-    # Rows at odd multiples of 3 KiB find room in L1, at even ones not.
-    assert [plan((770, columns), 4, 2).in_blocks for columns in (768, 1536)] == [False, True]
+    # Rows at odd multiples of 1 KiB find room in L1, at even ones not, beyond three eighths of the cache.
+    at_multiples = [plan(shape, 4, 2).order for shape in ((1300, 1280), (1100, 1536), (770, 1536))]
+    assert at_multiples == ["in_turn", "in_blocks", "crosswise"]
     # Of few columns of 16 bytes fused tiles are made.
     reversed8 = of_case((8,) * 7, (6, 5, 4, 3, 2, 1, 0), 16)
     facts = {"l1_bytes": 48 << 10, "line_vectors": 1}
@@ -1160,7 +1192,7 @@ def test_last_rows_before_another_threads(line_vectors: int, rows: list[int]) ->
 
     assert [plan(size).edge_rows for size in ALL_WIDTHS] == rows
     in_blocks, streamed = plan(4, n=512), plan(4, n=8000)
-    assert in_blocks.in_blocks and streamed.stores == "streaming"
+    assert in_blocks.order == "in_blocks" and streamed.stores == "streaming"
     for other in (in_blocks, streamed, plan(4, threads=1), plan(4, l3_mib=300)):
         assert other.kernel == "tile" and other.edge_rows == 0, other
 
@@ -1187,8 +1219,8 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
 
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 4)] == [[64, 64], [512, 32]]
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[512, 32], [512, 32]]
-    assert [plan.in_blocks for plan in plans((8192, 8192), (1, 0), 4)] == [True, False]
-    assert [plan.in_blocks for plan in plans((8192, 8192), (1, 0), 2)] == [True, True]
+    assert [plan.order == "in_blocks" for plan in plans((8192, 8192), (1, 0), 4)] == [True, False]
+    assert [plan.order == "in_blocks" for plan in plans((8192, 8192), (1, 0), 2)] == [True, True]
     assert [plan.kernel for plan in plans((8192, 8192), (1, 0), 1)] == ["tile", "tile"]
     assert [plan.prefetches for plan in plans((8191, 8193), (1, 0), 1)] == [True, False]
     assert [plan.prefetches for plan in plans((300, 400, 200), (2, 1, 0), 1)] == [True, True]  # pieces of 200 bytes
@@ -1234,13 +1266,13 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
 
     tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048, 64], 16: [1024, 16]}
     assert {size: plan(8000, size).tile for size in tiles} == tiles  # bytes to rows far apart, too
-    assert [size for size in tiles if plan(8000, size).in_blocks] == [2]
-    assert [size for size in tiles if plan(8192, size).in_blocks] == [1, 2, 4]
-    assert [size for size in tiles if plan(8192, size, 8000).in_blocks] == [1, 2]
+    assert [size for size in tiles if plan(8000, size).order == "in_blocks"] == [2]
+    assert [size for size in tiles if plan(8192, size).order == "in_blocks"] == [1, 2, 4]
+    assert [size for size in tiles if plan(8192, size, 8000).order == "in_blocks"] == [1, 2]
     assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
     assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin
     stored = plan(2048, 1)
-    assert stored.in_blocks and stored.stores == "ordinary" and stored.tile == [256, 2048]
+    assert stored.order == "in_blocks" and stored.stores == "ordinary" and stored.tile == [256, 2048]
 
 
 @pytest.mark.parametrize(
@@ -1288,15 +1320,15 @@ def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[in
         return _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=carries_bytes, **facts)
 
     assert all(plan(size).carries for size in ALL_WIDTHS)
-    assert [size for size in ALL_WIDTHS if plan(size).in_blocks] == sizes
+    assert [size for size in ALL_WIDTHS if plan(size).order == "in_blocks"] == sizes
     near, far = ([size for size in ALL_WIDTHS if plan(size, 48, l3_mib=mib).carries] for mib in (32, 300))
     assert (near, far) == ([2, 4, 8, 16], [1, 2, 4, 8, 16])
-    assert [size for size in near if plan(size, 48).in_blocks] == [n for n in sizes if n in (2, 4)]
-    assert [size for size in far if plan(size, 48, l3_mib=300).in_blocks] == [n for n in sizes if n <= 4]
+    assert [size for size in near if plan(size, 48).order == "in_blocks"] == [n for n in sizes if n in (2, 4)]
+    assert [size for size in far if plan(size, 48, l3_mib=300).order == "in_blocks"] == [n for n in sizes if n <= 4]
     assert not plan(1, 48).carries and not plan(1, 32, carries_bytes=False).carries
     byte = plan(1, 48, l3_mib=300)
-    assert byte.carries and byte.in_blocks == (1 in sizes)
-    assert byte.tile[byte.in_strides.index(1)] <= (1024 if byte.in_blocks else 512)
+    assert byte.carries and (byte.order == "in_blocks") == (1 in sizes)
+    assert byte.tile[byte.in_strides.index(1)] <= (1024 if byte.order == "in_blocks" else 512)
     for size in sizes:
         row = plan(size).in_strides.index(size)
         assert plan(size).tile[row] % (128 // size) == 0 and plan(size).tile[row] <= 1024

@@ -21,6 +21,18 @@ PLANTED = {
         "const int64_t i = i0;",
         "wrong: byte",
     ),
+    "a corner that is another's": (
+        "cpu/micro_tile.h",
+        "j1 = col + (k % 2 == 1 ? kSide : 0);",
+        "j1 = col + (k == 1 ? kSide : 0);",
+        "wrong: byte",
+    ),
+    "a diagonal that does not come round": (
+        "cpu/micro_tile.h",
+        "i = i + kSquare < below ? i + kSquare : row;",
+        "i = i + kSquare < below ? i + kSquare : first;",
+        "wrong: byte",
+    ),
     "a block that is read and not written": (
         "cpu/micro_blocks.h",
         "if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr, last_rows);",

@@ -25,7 +25,7 @@ bool operator==(const Plan& a, const Plan& b) {
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.first_beyond == b.first_beyond && a.word_step == b.word_step &&
-         a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.in_blocks == b.in_blocks &&
+         a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.order == b.order &&
          a.carries == b.carries && a.prefetches == b.prefetches && a.edge_rows == b.edge_rows &&
          std::strcmp(a.isa, b.isa) == 0;
 }
@@ -33,6 +33,20 @@ bool operator==(const Plan& a, const Plan& b) {
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
 
 const char* name(Stores stores) { return stores == Stores::kOrdinary ? "ordinary" : "streaming"; }
+
+const char* name(TileOrder order) {
+  switch (order) {
+    case TileOrder::kInTurn:
+      return "in_turn";
+    case TileOrder::kCrosswise:
+      return "crosswise";
+    case TileOrder::kDiagonal:
+      return "diagonal";
+    case TileOrder::kInBlocks:
+      return "in_blocks";
+  }
+  return "unknown";
+}
 
 const char* name(Kernel kernel) {
   switch (kernel) {
@@ -101,7 +115,7 @@ std::string to_string(const Plan& plan) {
     for (int k = 0; k < plan.fused_rows && row >= 0; ++k, row = next_row_dim(p, row)) in_tile[count++] = row;
     for (; count > 0; --count) s << in_tile[count - 1] << (count > 1 ? ", " : "");
     s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
-    if (plan.in_blocks) s << ", in_blocks=True";
+    if (plan.order != TileOrder::kInTurn) s << ", order=" << name(plan.order);
     if (plan.carries) s << ", carries=True";
     if (plan.prefetches) s << ", prefetches=True";
     if (plan.edge_rows > 0) s << ", edge_rows=" << plan.edge_rows;

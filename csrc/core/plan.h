@@ -9,6 +9,7 @@
 
 #include "core/problem.h"
 #include "core/staged_tile.h"
+#include "core/tile_order.h"
 
 namespace tx {
 
@@ -70,9 +71,9 @@ struct Plan {
   int word_step = 1;       // CUDA, periodic, pieces: words between the lanes of a warp
   bool keep = false;       // CUDA: L2 is asked to keep lines of the input longer than those of the output
   int threads = 0;         // CPU: most threads that take part
-  Stores stores = Stores::kOrdinary;  // CPU
-  bool in_blocks = false;  // CPU, tile: several vectors on each side, one block read as another is written
-  bool carries = false;    // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
+  Stores stores = Stores::kOrdinary;     // CPU
+  TileOrder order = TileOrder::kInTurn;  // CPU, tile
+  bool carries = false;  // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
   bool prefetches = false;  // CPU, tile and staged: asks for the tiles to come
   int edge_rows = 0;        // CPU, tile: how many of a tile's last rows are moved at a time, where another
                             // thread writes those that follow; 0: all its rows are moved together
@@ -86,6 +87,7 @@ inline bool is_fused(const Plan& plan) { return plan.fused_rows > 1 || plan.fuse
 const char* name(Backend backend);
 const char* name(Kernel kernel);
 const char* name(Stores stores);
+const char* name(TileOrder order);
 std::optional<Kernel> kernel_from_name(const std::string& name);
 
 std::string to_string(const Plan& plan);

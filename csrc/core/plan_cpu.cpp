@@ -15,6 +15,7 @@ namespace tx {
 namespace {
 
 constexpr int64_t kLine = 64;
+constexpr int64_t kL1WayBytes = 4096;  // of every machine measured
 static_assert(kCpuAddressAlignment % kLine == 0, "all that a plan asks for");
 
 // A run that is contiguous on both sides.
@@ -182,13 +183,17 @@ bool rows_conflict(const Problem& p, int row, const CpuFacts& facts) {
 }
 
 // How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache,
-// of which a way has 4 KiB.
-int64_t rows_in_one_set(const Problem& p, int row, int row_dims, int64_t tile_rows) {
-  constexpr int64_t kSets = 64;
+// or in two side by side.
+int64_t rows_in_sets(const Problem& p, int row, int row_dims, int64_t tile_rows, int sets) {
+  constexpr int64_t kSets = kL1WayBytes / kLine;
   int64_t lines[kSets] = {}, most = 0, index[kMaxDims] = {}, out = 0, before = -1;
   for (int64_t r = 0; r < tile_rows; ++r) {
     const int64_t line = out / kLine;
-    if (line != before) most = std::max(most, ++lines[line % kSets]);
+    if (line != before) {
+      const int64_t here = ++lines[line % kSets];
+      const int64_t beside = std::max(lines[(line + 1) % kSets], lines[(line + kSets - 1) % kSets]);
+      most = std::max(most, sets > 1 ? here + beside : here);
+    }
     before = line;
     int k = 0;
     for (int d = row; k < row_dims; ++k, d = next_row_dim(p, d)) {
@@ -210,15 +215,18 @@ bool rows_meet(const Problem& p, int row, const CpuFacts& facts) {
   const Sides sides = fuse_sides(p, row, facts);
   if (!sides.fuse() && p.dims[p.rank - 1].extent * e < 2 * kLine) return false;
   const int64_t rows = kLine / e;
-  return rows_in_one_set(p, row, sides.row_dims, rows) >= rows / 4 * 3;
+  return rows_in_sets(p, row, sides.row_dims, rows, 1) >= rows / 4 * 3;
 }
 
 // Whether a quarter of some rows, and too many for the ways that it has, are in one set: pitches next to
-// multiples of a way, of its halves and of its thirds. In L1 itself none does harm.
-bool rows_crowd(const Problem& p, int row, int64_t rows) {
+// multiples of a way, of its halves and of its thirds. In L1 itself none does harm. Where cores move lines
+// and share a near cache, whether more than a quarter are in two sets side by side, as crosses are (Zen 5,
+// 511 x 513 in 4 bytes, one thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67).
+bool rows_crowd(const Problem& p, int row, int64_t rows, const CpuFacts& facts) {
   constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
-  return element_count(p) * p.element_bytes >= kNearBytes &&
-         rows_in_one_set(p, row, 1, rows) >= std::max(kMany, rows / 4);
+  if (element_count(p) * p.element_bytes < kNearBytes) return false;
+  if (moves_lines_near(facts)) return rows_in_sets(p, row, 1, rows, 2) >= std::max(kMany, rows / 4 + 1);
+  return rows_in_sets(p, row, 1, rows, 1) >= std::max(kMany, rows / 4);
 }
 
 // In how many sets of a cache rows so far apart have the lines that they begin in, and those after. A way is
@@ -257,8 +265,13 @@ double tiles_leave(const Problem& p, const CpuFacts& facts) {
   return kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
 }
 
+// What conflicts leaves it, whatever it asks for.
+double conflicts_leave(const Problem& p, const CpuFacts& facts) {
+  return kConflictsLeave[moves_lines_near(facts) && facts.threads > 1][width_row(p.element_bytes)];
+}
+
 bool fills_or_conflicts(const Problem& p, const CpuFacts& facts, double eighths) {
-  if (stored_rows_conflict(p, facts)) eighths = std::min(eighths, kConflictsLeave);
+  if (stored_rows_conflict(p, facts)) eighths = std::min(eighths, conflicts_leave(p, facts));
   return fills(p, facts, eighths);
 }
 
@@ -276,6 +289,41 @@ bool writes_whole_lines(const Problem& p, int row, bool merged) {
   return bits % kLine == 0;
 }
 
+// Whether direct tiles are moved crosswise: where cores move lines and share a near cache, as long as little
+// of it is filled.
+bool tiles_cross(const Problem& p, const CpuFacts& facts) {
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const int64_t e = p.element_bytes, side = std::min(p.dims[row].extent, p.dims[p.rank - 1].extent) * e;
+  if (!moves_lines_near(facts) || !is_plain(e) || side < kLine) return false;
+  return !fills(p, facts, kTilesCross[writes_whole_lines(p, row, false) || rows_conflict(p, row, facts)]);
+}
+
+// Whether what would be moved crosswise is better in blocks, as rows_conflict() has it for other orders:
+// where output rows of a vector's height find no room in their sets of the L1 cache, or input rows of 1 and 2
+// bytes none in a quarter of a way (kCrossedInBlocks has what that is worth). Rows that meet are staged,
+// unless large and at whole multiples.
+bool crossing_rows_conflict(const Problem& p, const CpuFacts& facts) {
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const Dim& rows = p.dims[row];
+  const Dim& cols = p.dims[p.rank - 1];
+  const int64_t e = p.element_bytes, bytes = element_count(p) * e;
+  const int64_t side = std::min(rows.extent, cols.extent) * e;
+  if (e > 4 || bytes < kCrossedInBlocksBytes || side < 4 * kLine) return false;
+  if (bytes >= kBeyondL2Bytes && side >= kL1WayBytes / 4) {
+    if (rows.out_stride % (kL1WayBytes / 4 * e) == 0) return true;
+    if (e <= 2 && cols.in_stride % (kL1WayBytes / 2 * e) == 0) return true;
+  }
+  return e <= 2 && rows_in_sets(p, row, 1, kLine / e, 2) > kCrossedInBlocks[width_row(e)] &&
+         !rows_meet(p, row, facts);
+}
+
+// Whether crosses lie along diagonals: where output rows are whole multiples so far apart that eight lines or
+// more of a vector's height are in one set of the L1 cache.
+bool crosses_lie_diagonally(const Problem& p) {
+  const int64_t e = p.element_bytes;
+  return (e == 4 || e == 8) && p.dims[tile_row_dim(Kernel::kTile, p)].out_stride % (kL1WayBytes / 8 * e) == 0;
+}
+
 // Whether tiles write whole lines, asked for before, that stay within the caches: then they are neither
 // staged nor carried (kAskingTilesLeave has what that is worth).
 bool keeps_lines(const Problem& p, const CpuFacts& facts) {
@@ -286,7 +334,7 @@ bool keeps_lines(const Problem& p, const CpuFacts& facts) {
 bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (fills(p, facts, kConflictsLeave) && rows_meet(p, row, facts)) return true;
+  if (fills(p, facts, conflicts_leave(p, facts)) && rows_meet(p, row, facts)) return true;
   if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
   if (leaves_early(facts) && e >= kWideStaged) return fills(p, facts, kWideStagedLeave);
   if (std::min(rows, cols) * e >= kStagedSideBytes)
@@ -301,14 +349,14 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 // 8192^2 and 4096^2 in 2 .79 -> .86, in 4 nine whose input rows lie at multiples of 4 KiB .84 -> .87, and 16
 // others .89 -> .84. Within the caches what conflicts (8 bytes, staged and so, three matrices .53 -> .70).
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
-  constexpr int64_t kWayBytes = 4096;
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
-  if (!streaming) return stored_rows_conflict(p, facts);
+  if (!streaming)
+    return tiles_cross(p, facts) ? crossing_rows_conflict(p, facts) : stored_rows_conflict(p, facts);
   const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p), facts);
   if (e == 2) return true;
   if (!leaves_early(facts)) return e == 1 || (conflict && cache_is_near(facts));
-  return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kWayBytes == 0);
+  return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kL1WayBytes == 0);
 }
 
 // Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
@@ -381,7 +429,7 @@ bool carries_rows(const Problem& p, const CpuFacts& facts) {
 // and of 512 (Zen 4, 8191 x 8193 in 4 bytes), .72 and .77 of a copy.
 int64_t step_rows(const Plan& plan) {
   const int64_t line = line_elements(plan.problem.element_bytes);
-  return plan.carries && plan.in_blocks ? 2 * line : line;
+  return plan.carries && plan.order == TileOrder::kInBlocks ? 2 * line : line;
 }
 
 // Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.
@@ -392,9 +440,11 @@ int64_t even_band(int64_t rows, int64_t most, int64_t step) {
 // The first of a tile's blocks is read with none to write meanwhile (Zen 4, three matrices, 512 and 2048
 // bytes of their rows, 1 byte .66 .67, 2 bytes .76 .77).
 TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const CpuFacts& facts) {
-  const int64_t bytes = plan.in_blocks ? 2048 : 512;  // of an output row
+  const int64_t bytes = plan.order == TileOrder::kInBlocks ? 2048 : 512;  // of an output row
   const int64_t e = plan.problem.element_bytes;
-  const int64_t most = plan.in_blocks ? kCarriedRows : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
+  const int64_t most = plan.order == TileOrder::kInBlocks
+                           ? kCarriedRows
+                           : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
   return {even_band(rows, most, step_rows(plan)), std::min(cols, bytes / e)};
 }
 
@@ -423,14 +473,20 @@ TileShape direct_shape(const Plan& plan, int row, const CpuFacts& facts) {
   const Problem& p = plan.problem;
   const int width = width_row(p.element_bytes);
   if (!is_plain(p.element_bytes)) return shape_of_runs(kRunsShape, p.element_bytes);
-  const bool on = reads_on(plan, facts);
-  const auto [rows, cols] = (moves_lines_near(facts) && !on ? kBandShape : kTileShape)[width];
-  if (rows_crowd(p, row, rows) && !(p.element_bytes == 4 && tiles_ask(p, facts))) {
+  const auto crowd = [&](int64_t rows) {
+    return rows_crowd(p, row, rows, facts) && !(p.element_bytes == 4 && tiles_ask(p, facts));
+  };
+  const bool near = moves_lines_near(facts);
+  if (plan.order == TileOrder::kDiagonal) return {kDiagonalBytes / p.element_bytes, kBandShape[width].cols};
+  const auto [rows, cols] = (near ? kBandShape : kTileShape)[width];
+  if (crowd(rows)) {
     // No more rows for want of columns.
-    const auto [few, many] = kCrowdedShape[moves_lines_near(facts)][width];
-    return {few, std::clamp(p.dims[p.rank - 1].extent, cols, many)};
+    const auto [few, many] = kCrowdedShape[near][width];
+    return {few, std::clamp(p.dims[p.rank - 1].extent, kTileShape[width].cols, many)};
   }
-  return {on ? kHighRows : rows, cols};
+  return reads_on(plan, facts) && !crowd(kTileShape[width].rows)
+             ? TileShape{kHighRows, kTileShape[width].cols}
+             : TileShape{rows, cols};
 }
 
 TileShape staged_shape(int64_t element_bytes) {
@@ -559,7 +615,7 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.carries) return carried_shape(plan, rows, cols, facts);
   const bool streaming = plan.stores == Stores::kStreaming;
   TileShape wanted;
-  if (plan.in_blocks) {
+  if (plan.order == TileOrder::kInBlocks) {
     wanted = streaming ? kStreamedBlocksShape[streamed_row(facts)][width] : kStoredBlocksShape[width];
   } else {
     wanted = streaming ? kStreamedShape[streamed_row(facts)][width] : direct_shape(plan, row, facts);
@@ -651,8 +707,8 @@ bool stages_ask(const Plan& plan, bool near) {
 int edge_rows(const Plan& plan, const CpuFacts& facts) {
   constexpr int kLeast = 4;
   const int64_t bytes = plan.problem.element_bytes;
-  const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary && !plan.in_blocks &&
-                      !plan.prefetches && !is_fused(plan);
+  const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary &&
+                      plan.order == TileOrder::kInTurn && !plan.prefetches && !is_fused(plan);
   if (!direct || plan.threads == 1 || !leaves_early(facts)) return 0;
   if (!is_plain(bytes) || bytes < 4) return 0;
   return std::max(static_cast<int>(line_elements(bytes)) / std::max(facts.line_vectors, 1), kLeast);
@@ -676,22 +732,26 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
     stream = streams_tiles(normalised, facts);
     plan.carries = !stream && carries_rows(normalised, facts);
     stream |= plan.carries;
-    plan.in_blocks =
-        plan.carries ? carries_blocks(normalised, facts) : tile_in_blocks(normalised, facts, stream);
+    if (plan.carries ? carries_blocks(normalised, facts) : tile_in_blocks(normalised, facts, stream)) {
+      plan.order = TileOrder::kInBlocks;
+    } else if (!stream && tiles_cross(normalised, facts)) {
+      plan.order = crosses_lie_diagonally(normalised) ? TileOrder::kDiagonal : TileOrder::kCrosswise;
+    }
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
     const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), facts);
     plan.fused_rows = sides.row_dims;
     plan.fused_cols = sides.col_dims;
-    if (is_fused(plan)) plan.in_blocks = false;
+    if (is_fused(plan)) plan.order = TileOrder::kInTurn;
   }
   if (kernel == Kernel::kRows && stream && gathers_runs(normalised)) plan.fused_cols = 2;
   plan.threads =
       static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
   set_tile(plan, facts);
   if (kernel == Kernel::kTile)
-    plan.prefetches = !stream && !plan.in_blocks && !is_fused(plan) && tiles_ask(normalised, facts);
+    plan.prefetches =
+        !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, facts);
   if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, cache_is_near(facts));
   plan.edge_rows = edge_rows(plan, facts);
   return plan;

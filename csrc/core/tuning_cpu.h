@@ -63,12 +63,17 @@ inline constexpr TileShape kBandShape[] = {{128, 1024}, {64, 4096}, {32, 4096}, 
 // 512, 1024, 2048: 4 bytes .69 .71 .70, 8 bytes .79 .81 .82.)
 inline constexpr int64_t kHighRows = 1024;
 // Crowded: bytes as else, others with four to eight times as many columns, and of 2 and 8 bytes twice the
-// rows, but of 8 not where cores move lines and share a near cache (there, with twice the rows and so, eight
-// matrices, .44 -> .55; .40 -> .52; Zen 4, one thread; two, five or six matrices each: 2 bytes .49 -> .57;
-// .55 -> .62, 8 bytes .46 -> .62; .50 -> .71, 16 bytes .61 -> .64; .61 -> .65, but 2 bytes on a Xeon with 16
-// threads .9).
+// rows, but not where cores move lines and share a near cache (there, with twice the rows and so, eight
+// matrices in 8, .44 -> .55; .40 -> .52, 1024 x 500 in 2 .44 -> .53; Zen 4, one thread; two, five or six
+// matrices each: 2 bytes .49 -> .57; .55 -> .62, 8 bytes .46 -> .62; .50 -> .71, 16 bytes .61 -> .64; .61
+// -> .65, but 2 bytes on a Xeon with 16 threads .9).
 inline constexpr TileShape kCrowdedShape[2][5] = {{{128, 1024}, {64, 512}, {16, 512}, {16, 512}, {8, 512}},
-                                                  {{128, 1024}, {64, 512}, {16, 512}, {8, 512}, {8, 512}}};
+                                                  {{128, 1024}, {32, 512}, {16, 512}, {8, 512}, {8, 512}}};
+// Bytes of a column where crosses lie along diagonals. Of a copy, in blocks and so (Zen 5, five matrices each
+// whose output rows are multiples of 2 and 4 KiB apart; one thread; two): 4 bytes .56 .46 -> .73 .62, 8 bytes
+// .57 .51 -> .76 .68; not diagonally .60 .51, .38 .36. As high as two crosses (four times that, .72 .78, .77
+// .71), and four across (two, eight: 4 bytes .69 .63, 8 bytes .56 .74); 2 bytes are level.
+inline constexpr int64_t kDiagonalBytes = 256;
 inline constexpr TileShape kStagedShape[] = {{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}};
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
 inline constexpr TileShape kStreamedBlocksShape[3][3] = {{{256, 2048}, {128, 2048}, {64, 1024}},
@@ -164,10 +169,29 @@ inline constexpr double kTilesLeave[2][5] = {{4.25, 4.25, 4.25, 6, 6}, {5.5, 6, 
 // .50 .54 .60. Below, both sides being in the cores' caches, asking costs 4 bytes and wider up to a tenth.
 inline constexpr double kTilesAsk[5] = {1.5, 1.5, 3, 3, 3};
 inline constexpr double kAskingTilesLeave = 7;
+// Tiles are moved crosswise up to so many eighths of the last cache, by whether they write whole lines, or
+// rows would conflict. Lines side by side follow each other at once in every other order, and as many were
+// fetched in vain, or late. Of a copy, in turn and so (Zen 5, matrices and batches drawn at random, 1 to 16
+// bytes, one thread; two): 30 of whole lines and .1 to 12 MB .61 .58 .59 .55 .62; .69 .58 .60 .59 .66 -> .63
+// .72 .76 .70 .74; .71 .71 .75 .72 .75, 30 at any pitch and to 4 MB .44 .51 .48 .54 .59; .48 .49 .53 .52 .57
+// -> .44 .55 .57 .57 .63; .49 .55 .59 .53 .58; but 14 of 15 to 18 MB in 2 to 16 bytes, one thread, .66 .73
+// .77 .74 -> .59 .62 .76 .65, at any pitch and 6 to 8 MB, two, .67 .69 .73 .80 -> .63 .65 .69 .77. The four
+// in other orders, by rows, by columns and around, 4 bytes .54 .55 .61 for .72; of 2 x 4, 4 x 2 and 4 x 4
+// tiles .66 .66 .71 for .73. Not on a Xeon (14 of whole lines, one thread; four, .68 .72 .87 .91 .93; .73 .87
+// .91 1.01 1.01 -> .60 .70 .83 .89 .85; .71 .82 .88 1.00 .94). Of input rows that conflict, in blocks and so
+// (Zen 5, one thread; two), six of 5 to 12 MB in 4 and 8 bytes .57 .52 -> .71 .64.
+inline constexpr int kTilesCross[2] = {1, 3};
+// Of what would be, lines in two sets of L1 side by side that are too many, of 1 and 2 bytes, and from where
+// on (Zen 5, one thread; two, 2049 x 700 in 1 byte .21 -> .44; .17 -> .34, 1025 x 900 in 2 .22 -> .50; .21 ->
+// .35; but next to multiples of 1 KiB, 1023 x 700 in 1, .35 -> .30).
+inline constexpr int64_t kCrossedInBlocks[2] = {24, 12}, kCrossedInBlocksBytes = 128 << 10;
 // Where rows conflict, or meet, it is the cores' own caches that are short of sets (2048^2 in 2 bytes, 1536^2
 // in 4: Zen 4 with AVX2 .26 -> .41, .41 -> .52; Xeon with AVX-512 .40 -> .61, .49 -> .73; Zen 5, 8^7 reversed
 // in 4 bytes .21 -> .46, in 8 .32 -> .70).
-inline constexpr double kConflictsLeave = 4;
+// By whether several of the cores that move lines share a near cache, and log2 of the element's bytes (Zen 5,
+// 2048^2 and 2048 x 2100 in 2 bytes, two threads; one, .23 -> .36; .40 -> .18, four of 17 and 18 MB in 8 .27
+// -> .45; .43 -> .34).
+inline constexpr double kConflictsLeave[2][5] = {{4, 4, 4, 4, 4}, {4, 4.5, 4, 4.5, 4}};
 
 // Tiles with shorter sides than this, fused ones too, leave the caches from so many eighths of the last one
 // on, which neighbours share. Of a copy, stored within the caches and streamed (Zen 5): 40 x 41 x 39 x 40

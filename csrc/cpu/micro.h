@@ -32,6 +32,11 @@ struct MicroKernels {
   // to 8 bytes.
   Transpose transpose_blocks[4];
 
+  // The same in other orders (core/tile_order.h), for elements of 1 to 16 bytes, and of 4 and 8 alone,
+  // indexed likewise.
+  Transpose transpose_crosswise[5];
+  Transpose transpose_diagonal[4];
+
   // The same, asking for lines of what comes next: steps are the bytes from this tile's first element to the
   // next one's. For elements of 1 to 16 bytes, indexed likewise; null where a line is not one vector.
   using TransposeAsking = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch,

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/tile_order.h"
 #include "cpu/micro.h"
 #include "cpu/micro_blocks.h"
 #include "cpu/micro_permute.h"
@@ -17,7 +18,7 @@
 namespace tx::cpu {
 namespace {
 
-template <class I, int e, bool streaming, bool in_blocks, class In, class Out>
+template <class I, int e, bool streaming, TileOrder order, class In, class Out>
 TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming>;
   constexpr int kLane = Tile<Lane, e>::kSide;
@@ -39,12 +40,16 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
     }
     return transpose_by_element<e>(in, out, rows, cols);
   }
-  const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || in_blocks);
-  const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || in_blocks);
-  if constexpr (in_blocks) {
+  const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || order == TileOrder::kInBlocks);
+  const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || order == TileOrder::kInBlocks);
+  if constexpr (order == TileOrder::kInBlocks) {
     transpose_blocks<I, e, streaming>(in, out, wide_rows, wide_cols);
   } else if constexpr (pitched && streaming) {
     stream_tiles<Wide>(in, out, wide_rows, wide_cols);
+  } else if constexpr (order == TileOrder::kCrosswise) {
+    cross_tiles<Wide>(in, out, wide_rows, wide_cols);
+  } else if constexpr (order == TileOrder::kDiagonal) {
+    cross_diagonally<Wide>(in, out, wide_rows, wide_cols);
   } else {
     transpose_tiles<Wide>(in, out, wide_rows, wide_cols);
   }
@@ -80,21 +85,21 @@ TX_INLINE void transpose_odd(int64_t bytes, In in, Out out, int64_t rows, int64_
   const OddRows<e, In> from{in, bytes};
   const OddRows<e, Out> to{out, bytes};
   if constexpr (I::kShuffles && (e <= 8 || (e == 16 && Spread<I, e>::kWhole))) {
-    transpose_matrix<Spread<I, e>, e, false, false>(from, to, rows, cols);
+    transpose_matrix<Spread<I, e>, e, false, TileOrder::kInTurn>(from, to, rows, cols);
   } else {
     transpose_by_element<e>(from, to, rows, cols);
   }
 }
 
-template <class I, int e, bool streaming = false, bool in_blocks = false>
+template <class I, int e, bool streaming = false, TileOrder order = TileOrder::kInTurn>
 void transpose(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                int64_t cols) {
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
-  if constexpr (e > 2 && !streaming && !in_blocks) {
+  if constexpr (e > 2 && !streaming && order == TileOrder::kInTurn) {
     if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
   }
-  if constexpr (e <= 16) transpose_matrix<I, e, streaming, in_blocks>(from, to, rows, cols);
+  if constexpr (e <= 16) transpose_matrix<I, e, streaming, order>(from, to, rows, cols);
 }
 
 template <class I, int e>
@@ -105,7 +110,7 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
   if constexpr (e > 2) {
     if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
   }
-  if constexpr (e <= 16) transpose_matrix<I, e, false, false>(from, to, rows, cols);
+  if constexpr (e <= 16) transpose_matrix<I, e, false, TileOrder::kInTurn>(from, to, rows, cols);
 }
 
 // A tile, asking for the input's lines a vector's columns ahead, here or in the next tile, and for those that
@@ -206,8 +211,13 @@ constexpr MicroKernels micro_kernels(const char* name) {
       name,
       {transpose<I, 1>, transpose<I, 2>, transpose<I, 4>, transpose<I, 8>, transpose<I, 16>, transpose<I, 32>,
        transpose<I, 64>, transpose<I, 128>, transpose<I, 256>, transpose<I, 512>, transpose<I, 1024>},
-      {transpose<I, 1, false, true>, transpose<I, 2, false, true>, transpose<I, 4, false, true>,
-       transpose<I, 8, false, true>},
+      {transpose<I, 1, false, TileOrder::kInBlocks>, transpose<I, 2, false, TileOrder::kInBlocks>,
+       transpose<I, 4, false, TileOrder::kInBlocks>, transpose<I, 8, false, TileOrder::kInBlocks>},
+      {transpose<I, 1, false, TileOrder::kCrosswise>, transpose<I, 2, false, TileOrder::kCrosswise>,
+       transpose<I, 4, false, TileOrder::kCrosswise>, transpose<I, 8, false, TileOrder::kCrosswise>,
+       transpose<I, 16, false, TileOrder::kCrosswise>},
+      {nullptr, nullptr, transpose<I, 4, false, TileOrder::kDiagonal>,
+       transpose<I, 8, false, TileOrder::kDiagonal>},
       {},
       {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>, transpose_placed<I, 8>,
        transpose_placed<I, 16>, transpose_placed<I, 32>, transpose_placed<I, 64>, transpose_placed<I, 128>,
@@ -231,9 +241,9 @@ constexpr MicroKernels micro_kernels(const char* name) {
     k.stream_transpose[2] = transpose<Line, 4, true>;
     k.stream_transpose[3] = transpose<Line, 8, true>;
     k.stream_transpose[4] = transpose<Line, 16, true>;
-    k.stream_blocks[0] = transpose<Line, 1, true, true>;
-    k.stream_blocks[1] = transpose<Line, 2, true, true>;
-    k.stream_blocks[2] = transpose<Line, 4, true, true>;
+    k.stream_blocks[0] = transpose<Line, 1, true, TileOrder::kInBlocks>;
+    k.stream_blocks[1] = transpose<Line, 2, true, TileOrder::kInBlocks>;
+    k.stream_blocks[2] = transpose<Line, 4, true, TileOrder::kInBlocks>;
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
     k.transpose_asking[0] = transpose_asking<I, 1>;

@@ -7,8 +7,10 @@
 
 #ifdef __clang__
 #define TX_UNROLL _Pragma("unroll")
+#define TX_ROLLED _Pragma("nounroll")
 #else
 #define TX_UNROLL _Pragma("GCC unroll 64")
+#define TX_ROLLED _Pragma("GCC unroll 1")
 #endif
 #define TX_MEMBER __attribute__((always_inline)) inline
 #define TX_INLINE static TX_MEMBER

@@ -397,6 +397,51 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   }
 }
 
+// Corner k of a square of two by two tiles, whose opposite one is the next of an even k. The square may be
+// cut off at `rows` and `cols`.
+template <class Wide, class In, class Out>
+TX_INLINE void transpose_corner(In in, Out out, int64_t rows, int64_t cols, int64_t row, int64_t col, int k) {
+  constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
+  const int64_t i1 = row + (k == 0 || k == 3 ? kSide : 0), j1 = col + (k % 2 == 1 ? kSide : 0);
+  if (i1 >= rows || j1 >= cols) return;
+  const int64_t i = i1 + kSide > rows ? rows - kSide : i1, j = j1 + kSide > cols ? cols - kSide : j1;
+  Wide::transpose(in.from(j, i * e), out.from(i, j * e));
+}
+
+// The same in squares of two by two tiles, corner after opposite corner, so that of lines side by side, each
+// a tile's, one is read or written when two tiles have passed since the other.
+template <class Wide, class In, class Out>
+void cross_tiles(In in, Out out, int64_t rows, int64_t cols) {
+  constexpr int64_t kSquare = 2 * Wide::kSide;
+  for (int64_t j = 0; j < cols; j += kSquare) {
+    for (int64_t i = 0; i < rows; i += kSquare) {
+      TX_ROLLED for (int k = 0; k < 4; ++k) transpose_corner<Wide>(in, out, rows, cols, i, j, k);
+    }
+  }
+}
+
+// Such squares along diagonals, one corner of each after the other, so that each tile is of other rows and
+// other columns than the last.
+template <class Wide, class In, class Out>
+void cross_diagonally(In in, Out out, int64_t rows, int64_t cols) {
+  constexpr int64_t kSquare = 2 * Wide::kSide, kHigh = 2 * kSquare, kLong = 4 * kSquare;
+  for (int64_t col = 0; col < cols; col += kLong) {
+    const int64_t right = cols - col < kLong ? cols : col + kLong;
+    for (int64_t row = 0; row < rows; row += kHigh) {
+      const int64_t below = rows - row < kHigh ? rows : row + kHigh;
+      for (int64_t first = row; first < below; first += kSquare) {
+        TX_ROLLED for (int k = 0; k < 4; ++k) {
+          int64_t i = first;
+          for (int64_t j = col; j < right; j += kSquare) {
+            transpose_corner<Wide>(in, out, rows, cols, i, j, k);
+            i = i + kSquare < below ? i + kSquare : row;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Rows of at most so many bytes are written a lane at a time where they are no tile's: as whole vectors they
 // would be read from more places at a time than the machine's prefetchers follow.
 constexpr int64_t kLongRowBytes = 512;

@@ -52,6 +52,22 @@ Function of_width(const Function* kernels, const Problem& p) {
   return kernels[std::bit_width(static_cast<uint64_t>(p.element_bytes - 1))];
 }
 
+MicroKernels::Transpose in_order(const Plan& plan, const MicroKernels& micro) {
+  const Problem& p = plan.problem;
+  const bool streaming = plan.stores == Stores::kStreaming;
+  switch (plan.order) {
+    case TileOrder::kInTurn:
+      return of_width(streaming ? micro.stream_transpose : micro.transpose, p);
+    case TileOrder::kCrosswise:
+      return of_width(micro.transpose_crosswise, p);
+    case TileOrder::kDiagonal:
+      return of_width(micro.transpose_diagonal, p);
+    case TileOrder::kInBlocks:
+      return of_width(streaming ? micro.stream_blocks : micro.transpose_blocks, p);
+  }
+  return nullptr;
+}
+
 void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   constexpr int64_t kEdges = 3;  // that a tile ends in, of plan.edge_rows each
   const Problem& p = plan.problem;
@@ -59,9 +75,7 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   const int64_t bytes = p.element_bytes, in_pitch = p.dims[col].in_stride, out_pitch = p.dims[row].out_stride;
   const MicroKernels& micro = micro_kernels_in_use();
   const bool streaming = plan.stores == Stores::kStreaming;
-  const auto transpose = plan.in_blocks
-                             ? of_width(streaming ? micro.stream_blocks : micro.transpose_blocks, p)
-                             : of_width(streaming ? micro.stream_transpose : micro.transpose, p);
+  const auto transpose = in_order(plan, micro);
   const int64_t edge = plan.edge_rows;
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
@@ -107,7 +121,8 @@ void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor p
   const int64_t bytes = p.element_bytes, line = kLine / bytes;
   const MicroKernels& micro = micro_kernels_in_use();
   const auto transpose = of_width(micro.transpose, p);
-  const auto stream = of_width(plan.in_blocks ? micro.stream_carried_blocks : micro.stream_carried, p);
+  const auto stream =
+      of_width(plan.order == TileOrder::kInBlocks ? micro.stream_carried_blocks : micro.stream_carried, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char carried[kCarriedRows * kLine], rest[kCarriedRows * kLine];
     TileWalk at(plan, first);

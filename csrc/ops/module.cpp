@@ -154,7 +154,8 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("threads", &Plan::threads)
       .def_property_readonly("stores",
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.stores) : ""; })
-      .def_readonly("in_blocks", &Plan::in_blocks)
+      .def_property_readonly("order",
+                             [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.order) : ""; })
       .def_readonly("carries", &Plan::carries)
       .def_readonly("prefetches", &Plan::prefetches)
       .def_readonly("edge_rows", &Plan::edge_rows)
