@@ -348,9 +348,13 @@ bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
 // Zen 4, in tiles and in blocks: 20 matrices in 1 byte, one or both pitches multiples of 1 KiB, .66 -> .73,
 // 8192^2 and 4096^2 in 2 .79 -> .86, in 4 nine whose input rows lie at multiples of 4 KiB .84 -> .87, and 16
 // others .89 -> .84. Within the caches what conflicts (8 bytes, staged and so, three matrices .53 -> .70).
+// What is stored not where cores move lines and share a far cache: Xeon with AVX-512, 23 matrices whose rows
+// conflict, in blocks and so, 1 to 8 bytes, one, two, four and 16 threads .40 .32 .36 .54 -> .44 .36 .40 .57,
+// .38 .30 .35 .50 -> .47 .39 .44 .59, .35 .27 .37 .54 -> .54 .41 .48 .68, .49 .37 .41 .59 -> .55 .46 .50 .68.
 bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
+  if (!streaming && moves_lines(facts) && !cache_is_near(facts)) return false;
   if (!streaming)
     return tiles_cross(p, facts) ? crossing_rows_conflict(p, facts) : stored_rows_conflict(p, facts);
   const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p), facts);
