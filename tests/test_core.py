@@ -974,10 +974,10 @@ def test_orders_of_a_tile(shape: tuple[int, ...], dims: tuple[int, ...], orders:
     [
         ((8192, 8192), (1, 0), "stream stream stream stream stream"),
         ((2048, 2048), (1, 0), "tile tile stream stream stream"),  # rows that conflict: from half of the cache on
-        ((8191, 8193), (1, 0), "staged carry carry carry carry"),
+        ((8191, 8193), (1, 0), "carry carry carry carry carry"),
         ((1401, 1403), (1, 0), "tile tile tile carry carry"),  # from three quarters of the cache on
         ((37, 301, 403), (0, 2, 1), "tile tile carry carry carry"),
-        ((601, 50_001), (1, 0), "staged staged carry carry carry"),  # rows of 601 elements
+        ((601, 50_001), (1, 0), "carry staged carry carry carry"),  # rows of 601 elements
         ((251, 120_001), (1, 0), "staged staged staged carry carry"),
         ((1_500_001, 23), (1, 0), "staged staged staged carry carry"),  # few rows
         ((512, 512), (1, 0), "tile tile tile tile tile"),
@@ -1022,7 +1022,7 @@ def test_output_rows_that_crowd(
 
 def test_threads_get_even_shares_of_rows() -> None:
     def rows(shape: tuple[int, ...], size: int, threads: int, l1_kib: int = 32) -> int:
-        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": vectors}
+        facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": vectors, "carries_bytes": False}
         return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts).tile[0]
 
     vectors = 2  # less than a line
@@ -1208,15 +1208,40 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
     assert _C.plan_cpu(of_case((3201, 3777), (1, 0), 1), 2, carries_bytes=True, **facts).carries
 
 
+@pytest.mark.parametrize(
+    ("shape", "alone", "several"),  # by width; with "+", lines of tiles to come are asked for into L1
+    [
+        ((1000, 1000), "tile tile tile stream stream", "tile tile tile tile stream"),  # 16 MB of 8 bytes
+        ((1472, 1600), "tile tile stream+ stream stream", "tile tile tile stream stream"),
+        ((2624, 2624), "stream stream+ stream+ stream stream", "tile stream+ stream+ stream stream"),
+        ((2048, 2560), "tile stream+ stream stream stream", "tile stream+ stream stream stream"),  # 4 in blocks
+        ((2401, 2403), "carry carry+ carry+ carry+ carry+", "tile carry+ carry+ carry+ carry+"),  # no whole lines
+        ((1101, 1103), "tile tile tile carry+ carry+", "tile tile tile tile carry+"),
+        ((256, 128, 128), "tile stream+ stream+ stream stream", "tile tile stream+ stream stream"),
+        ((1_000_000, 3), "tile tile stream+ stream stream", "tile tile tile stream stream"),
+    ],
+)
+def test_when_cores_that_share_a_near_cache_leave_it(shape: tuple[int, ...], alone: str, several: str) -> None:
+    """One that moves lines does earlier than two; nobody else asks for lines into L1."""
+
+    def plan(size: int, threads: int, **other: int) -> _C.Plan:
+        dims = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        return _C.plan_cpu(of_case(shape, dims, size), threads, **ZEN5 | other)
+
+    for threads, kernels in ((1, alone), (2, several)):
+        found = [plan(size, threads) for size in ALL_WIDTHS]
+        assert [kernel_and_stores(p) + "+" * p.prefetches_l1 for p in found] == kernels.split(), found
+        for other in ({"l1_bytes": 32 << 10}, {"l3_bytes": 300 << 20}, {"line_vectors": 2}):
+            assert not any(plan(size, threads, **other).prefetches_l1 for size in ALL_WIDTHS), other
+
+
 def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
     """High tiles, no blocks and fewer prefetches where it is far, as on Xeons of many cores."""
 
     def plans(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> list[_C.Plan]:
         problem = of_case(shape, dims, size)
-        return [
-            _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=mib << 20, line_vectors=1, piece_bytes=0)
-            for mib in (32, 300)
-        ]
+        facts = {"l1_bytes": 48 << 10, "line_vectors": 1, "piece_bytes": 0, "carries_bytes": False}
+        return [_C.plan_cpu(problem, 2, l3_bytes=mib << 20, **facts) for mib in (32, 300)]
 
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 4)] == [[64, 64], [512, 32]]
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[512, 32], [512, 32]]
@@ -1322,14 +1347,13 @@ def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[in
 
     assert all(plan(size).carries for size in ALL_WIDTHS)
     assert [size for size in ALL_WIDTHS if plan(size).order == "in_blocks"] == sizes
-    near, far = ([size for size in ALL_WIDTHS if plan(size, 48, l3_mib=mib).carries] for mib in (32, 300))
-    assert (near, far) == ([2, 4, 8, 16], [1, 2, 4, 8, 16])
-    assert [size for size in near if plan(size, 48).order == "in_blocks"] == [n for n in sizes if n in (2, 4)]
-    assert [size for size in far if plan(size, 48, l3_mib=300).order == "in_blocks"] == [n for n in sizes if n <= 4]
-    assert not plan(1, 48).carries and not plan(1, 32, carries_bytes=False).carries
-    byte = plan(1, 48, l3_mib=300)
-    assert byte.carries and (byte.order == "in_blocks") == (1 in sizes)
-    assert byte.tile[byte.in_strides.index(1)] <= (1024 if byte.order == "in_blocks" else 512)
+    for mib in (32, 300):
+        found = [plan(size, 48, l3_mib=mib) for size in ALL_WIDTHS]
+        assert all(p.carries for p in found)
+        assert [p.element_bytes for p in found if p.order == "in_blocks"] == [n for n in sizes if n <= 4]
+        byte = found[0]
+        assert byte.tile[byte.in_strides.index(1)] <= (1024 if byte.order == "in_blocks" else 512)
+    assert not plan(1, 48, carries_bytes=False).carries and not plan(1, 32, carries_bytes=False).carries
     for size in sizes:
         row = plan(size).in_strides.index(size)
         assert plan(size).tile[row] % (128 // size) == 0 and plan(size).tile[row] <= 1024

@@ -26,8 +26,8 @@ bool operator==(const Plan& a, const Plan& b) {
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.first_beyond == b.first_beyond && a.word_step == b.word_step &&
          a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.order == b.order &&
-         a.carries == b.carries && a.prefetches == b.prefetches && a.edge_rows == b.edge_rows &&
-         std::strcmp(a.isa, b.isa) == 0;
+         a.carries == b.carries && a.prefetches == b.prefetches && a.prefetches_l1 == b.prefetches_l1 &&
+         a.edge_rows == b.edge_rows && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -118,6 +118,7 @@ std::string to_string(const Plan& plan) {
     if (plan.order != TileOrder::kInTurn) s << ", order=" << name(plan.order);
     if (plan.carries) s << ", carries=True";
     if (plan.prefetches) s << ", prefetches=True";
+    if (plan.prefetches_l1) s << ", prefetches_l1=True";
     if (plan.edge_rows > 0) s << ", edge_rows=" << plan.edge_rows;
     s << ", isa=" << plan.isa;
   }

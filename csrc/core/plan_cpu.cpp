@@ -260,6 +260,9 @@ bool stored_rows_conflict(const Problem& p, const CpuFacts& facts) {
          !(p.element_bytes == 4 && tiles_ask(p, facts));
 }
 
+// Whether one such core is all that takes part.
+bool alone_near(const CpuFacts& facts) { return moves_lines_near(facts) && facts.threads <= 1; }
+
 // From so many eighths of the last cache on tiles leave it that ask for nothing.
 double tiles_leave(const Problem& p, const CpuFacts& facts) {
   return kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
@@ -276,7 +279,10 @@ bool fills_or_conflicts(const Problem& p, const CpuFacts& facts, double eighths)
 }
 
 bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  return fills_or_conflicts(p, facts, tiles_ask(p, facts) ? kAskingTilesLeave : tiles_leave(p, facts));
+  const double leave = tiles_ask(p, facts) ? kAskingTilesLeave
+                       : alone_near(facts) ? kAloneLinesLeave[width_row(p.element_bytes)]
+                                           : tiles_leave(p, facts);
+  return fills_or_conflicts(p, facts, leave);
 }
 
 // Whether all that is written, to rows or, merged, to rows that adjoin, are whole lines.
@@ -398,7 +404,10 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool any_pitch = facts.line_vectors == 1 || (cache_is_near(facts) && e == 1);
   const bool near =
       whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
-  if (splits(p, row) || merged ? !beyond_caches(p, facts) : !few && !near) return false;
+  if (splits(p, row) || merged
+          ? !beyond_caches(p, facts, alone_near(facts) ? kAloneNarrowLeave : kNarrowLeave)
+          : !few && !near)
+    return false;
   return writes_whole_lines(p, row, merged);
 }
 
@@ -411,21 +420,19 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
 // .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
 // 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes, with AVX-512 VBMI: Zen 4, 6 to 140 MB drawn at
 // random, in huge pages .51 -> .67 (58, none slower), in pages of 4 KB .46 -> .63 (39, none); Xeon, eight
-// matrices of 9 to 81 MB, 16, 4 and 2 threads, .50 .40 .41 -> .60 .48 .53; but not where cores move lines and
-// the cache is near. Nor whole lines there as long as they are stored within the cache (Zen 5, ten matrices
-// and batches of 12 to 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
+// matrices of 9 to 81 MB, 16, 4 and 2 threads, .50 .40 .41 -> .60 .48 .53; Zen 5, seven of 25 to 98 MB, two
+// threads; one, .65 .52 -> .77 .61, 8191 x 8193 .62 -> .72. Nor whole lines there as long as they are stored
+// within the cache (Zen 5, ten matrices and batches of 12 to 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
 bool carries_rows(const Problem& p, const CpuFacts& facts) {
-  constexpr int kEighths[] = {5, 4, 5, 6, 6};
-  constexpr int64_t kRowBytes[] = {1024, 1536, 1024, 1024, 1024}, kInputRunBytes = 128;
+  constexpr int64_t kInputRunBytes = 128;
   if (!can_carry_rows(p, facts) || keeps_lines(p, facts)) return false;
   const int64_t e = p.element_bytes;
-  if (e == 1 && moves_lines_near(facts)) return false;
-  if (!fills(p, facts, kEighths[width_row(e)])) return false;
+  const bool near = moves_lines_near(facts);
+  if (!fills(p, facts, kCarriedFrom[alone_near(facts)][width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (moves_lines_near(facts) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts))
-    return false;
+  if (near && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts)) return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
-  if (p.dims[p.rank - 1].extent * e < kRowBytes[width_row(e)]) return false;
+  if (p.dims[p.rank - 1].extent * e < kCarriedRowBytes[near][width_row(e)]) return false;
   return !fuse_sides(p, row, facts).fuse();
 }
 
@@ -702,6 +709,21 @@ bool stages_ask(const Plan& plan, bool near) {
   return piece < kFollowedBytes[near] && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
 }
 
+// Whether streamed tiles ask for lines of those to come into the L1 cache, and else into L2. Of a copy, into
+// L2 and so, Zen 5, two threads; one: six matrices of 30 to 100 MB drawn at random, at any pitch, 2 to 16
+// bytes .68 .84 .88 .92; .65 .82 .93 .81 -> .72 .87 .91 .94; .69 .86 .96 .84, of whole lines in 2 and 4 .94
+// 1.02; .79 .83 -> .93 1.03; .91 .95; while a round trip between the cores took 400 ns, in blocks, two
+// threads, seven in 2 bytes .54 -> .68, 5001 x 4096 and 3001 x 4096 in 4 .43 .43 -> .69 .68; but of whole
+// lines five in 4 in blocks .83 -> .78, eight in 8 and in 16 .89 .97 -> .87 .95, 8192^2 in 1 .76 -> .70.
+// (Xeon, 16 threads; 4, seven of whole lines, 2 to 16 bytes .83 .97 .90 .97; .75 .80 .90 .96 -> .77 .89
+// .90 1.00; .66 .76 .83 .90. Zen 4, 256 x 128 x 128 in 2 .75 -> .66.)
+bool asks_into_l1(const Plan& plan, const CpuFacts& facts) {
+  const int64_t e = plan.problem.element_bytes;
+  if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
+  if (!moves_lines_near(facts) || !is_plain(e) || e == 1) return false;
+  return plan.carries || e == 2 || (e == 4 && plan.order == TileOrder::kInTurn);
+}
+
 // A vector's height, of which a direct tile's last rows are moved one after the other where another thread
 // writes those that follow: the machine's prefetchers run on from row to row, and take lines there from the
 // core that writes them. Of a copy, two threads, Zen 4 with AVX-512; AVX2, 28 matrices and batches of .08 to
@@ -757,6 +779,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
     plan.prefetches =
         !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, facts);
   if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, cache_is_near(facts));
+  plan.prefetches_l1 = asks_into_l1(plan, facts);
   plan.edge_rows = edge_rows(plan, facts);
   return plan;
 }

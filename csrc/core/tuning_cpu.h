@@ -102,7 +102,7 @@ inline constexpr TileShape kStreamedShape[3][5] = {
 // .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86 .88. In blocks kCarriedRows (three, with 512 and
 // so, 1 byte .61 .67, 2 bytes .77 .77, 8 bytes .74 .75).
 inline constexpr int64_t kCarriedShapeRows[3][5] = {{512, 256, 512, kCarriedRows, kCarriedRows},
-                                                    {0, 256, 512, 512, 512},
+                                                    {512, 256, 512, 512, 512},
                                                     {512, kCarriedRows, kCarriedRows, 512, 512}};
 // What is staged or carried has at least so many rows for the threads' sake.
 inline constexpr int64_t kLeastBandRows = 64;
@@ -192,6 +192,24 @@ inline constexpr int64_t kCrossedInBlocks[2] = {24, 12}, kCrossedInBlocksBytes =
 // 2048^2 and 2048 x 2100 in 2 bytes, two threads; one, .23 -> .36; .40 -> .18, four of 17 and 18 MB in 8 .27
 // -> .45; .43 -> .34).
 inline constexpr double kConflictsLeave[2][5] = {{4, 4, 4, 4, 4}, {4, 4.5, 4, 4.5, 4}};
+
+// Of whole lines, one core that moves them and whose last cache is near: past some eighths what is stored is
+// what was fetched in vain. Of a copy, as above and so, Zen 5, one thread, matrices and batches drawn at
+// random, 1 to 16 bytes, 12 of 8 to 32 MB .68 .61 .65 .71 .74 -> .73 .78 .76 .80 .79, 14 of 12 to 30 MB .37
+// .40 .55 .60 .60 -> .60 .67 .66 .73 .71. With two threads it depends: 14 of 12 to 30 MB in 2 and 4 bytes .60
+// .60 -> .54 .54 while a round trip between the cores took 90 ns, 12 of 8 to 32 MB .58 .69 -> .65 .72 at 400
+// ns.
+inline constexpr double kAloneLinesLeave[5] = {3, 3.5, 4, 3.5, 4};
+// Of what is split or merged in registers, where the cache is near, and of one core alone (1000000 x 3 and 3
+// x 1000000 in 4 bytes .55 .52 -> .88 .77, 1800000 x 3 in 2 .67 -> .76; but 600000 x 3 in 4 .79 -> .67).
+inline constexpr int kNarrowLeave = 9, kAloneNarrowLeave = 5;
+// From so many eighths on tiles are carried, by whether one core is alone (12 matrices and batches of 8 to 32
+// MB at any pitch, .44 .49 .57 .60 .69 -> .49 .55 .57 .68 .75).
+inline constexpr double kCarriedFrom[2][5] = {{5, 4, 5, 6, 6}, {2.5, 3, 3.5, 3.5, 4}};
+// And that have output rows so long, by whether cores move lines and share a near cache (49 x 775 x 519 ->
+// 0,2,1 in 1 byte, staged and so, .50 -> .72).
+inline constexpr int64_t kCarriedRowBytes[2][5] = {{1024, 1536, 1024, 1024, 1024},
+                                                   {512, 1536, 1024, 1024, 1024}};
 
 // Tiles with shorter sides than this, fused ones too, leave the caches from so many eighths of the last one
 // on, which neighbours share. Of a copy, stored within the caches and streamed (Zen 5): 40 x 41 x 39 x 40

@@ -62,23 +62,29 @@ struct MicroKernels {
   // of more; null where a line is not one vector. The caller fences.
   PermutePieces stream_pieces[2];
 
-  // Both past the caches, for elements of whole lines, and of 1, 2, 4, 8 and 16 bytes; these null where
-  // line_vectors, the vectors that make a line, is 0. The caller fences, and sees to it that only whole lines
-  // are written: `out`, its pitch and `cols` are whole lines, or, where cols are narrow (core/narrow.h) and
-  // rows adjoin, `out` and `rows` are.
+  // Vectors that make a line, or 0: then nothing is streamed but elements of whole lines.
   int line_vectors;
-  Transpose stream_transpose[11];
-  Transpose stream_blocks[3];
 
-  // Past the caches to rows at any pitch: each line is put together of what `carried` has, kLine bytes a row,
-  // which come before, and of what is new. What is new last stays there. `cols` are whole lines; their
-  // addresses are multiples of 8 bytes, or of the element's if fewer. For elements of 1 to 16 bytes, indexed
-  // likewise; null where a line is not one vector, for bytes also where these are not permuted. In tiles, and
-  // in blocks. The caller fences.
+  // Past the caches, with lines of the tiles to come asked for. Null where line_vectors is 0, but for
+  // elements of whole lines. The caller fences.
   using StreamCarried = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                                  int64_t cols, char* carried);
-  StreamCarried stream_carried[5];
-  StreamCarried stream_carried_blocks[5];
+  struct Streaming {
+    // For elements of 1, 2, 4, 8 and 16 bytes, and of whole lines, in tiles, and in blocks. The caller sees
+    // to it that only whole lines are written: `out`, its pitch and `cols` are whole lines, or, where cols
+    // are narrow (core/narrow.h) and rows adjoin, `out` and `rows` are.
+    Transpose transpose[11];
+    Transpose blocks[3];
+
+    // To rows at any pitch: each line is put together of what `carried` has, kLine bytes a row, which come
+    // before, and of what is new. What is new last stays there. `cols` are whole lines; their addresses are
+    // multiples of 8 bytes, or of the element's if fewer. For elements of 1 to 16 bytes, indexed likewise;
+    // null where a line is not one vector, for bytes also where these are not permuted. In tiles, and in
+    // blocks.
+    StreamCarried carried[5];
+    StreamCarried carried_blocks[5];
+  };
+  Streaming streaming[2];  // lines are asked for into the L2 cache; into L1
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is
   // written.

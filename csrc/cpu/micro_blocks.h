@@ -36,9 +36,9 @@ constexpr BlockShape kCarriedBlock[5] = {{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4,
 // read and then written: 1 to 4 .97 to .88 of a copy, 8 .88, 16 .71). And of rows that meet in few sets of
 // the L1 cache, which fills one set only every few cycles, some lines are read and written at a time, which
 // lie in as many sets. carries: to rows at any pitch.
-template <class I, int e, bool streaming, bool carries>
+template <class I, int e, bool streaming, bool carries, bool to_l1>
 struct Blocks {
-  using Wide = Tile<I, e, streaming>;
+  using Wide = Tile<I, e, streaming, to_l1>;
   using Vec = typename I::Vec;
   static constexpr int kSide = Wide::kSide, kLane = Wide::kLane, kLanes = I::kLanes;
   static constexpr int64_t kBytes = sizeof(Vec);
@@ -196,9 +196,9 @@ TX_INLINE void transpose_in(Pitched<const char> in, Pitched<char> out, int64_t r
 }
 
 // Precondition: rows and cols are whole tiles.
-template <class I, int e, bool streaming>
+template <class I, int e, bool streaming, bool to_l1>
 void transpose_blocks(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
-  using Block = Blocks<I, e, streaming, false>;
+  using Block = Blocks<I, e, streaming, false, to_l1>;
   const auto tiles = [&](int64_t i, int64_t j, int64_t tile_rows, int64_t tile_cols) {
     const Pitched<const char> from = in.from(j, i * e);
     const Pitched<char> to = out.from(i, j * e);

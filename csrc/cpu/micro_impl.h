@@ -18,9 +18,9 @@
 namespace tx::cpu {
 namespace {
 
-template <class I, int e, bool streaming, TileOrder order, class In, class Out>
+template <class I, int e, bool streaming, TileOrder order, bool to_l1, class In, class Out>
 TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
-  using Wide = Tile<I, e, streaming>;
+  using Wide = Tile<I, e, streaming, to_l1>;
   constexpr int kLane = Tile<Lane, e>::kSide;
   constexpr bool pitched = std::is_same_v<In, Pitched<const char>>;
   constexpr bool odd = kOddRows<In>;
@@ -43,7 +43,7 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || order == TileOrder::kInBlocks);
   const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || order == TileOrder::kInBlocks);
   if constexpr (order == TileOrder::kInBlocks) {
-    transpose_blocks<I, e, streaming>(in, out, wide_rows, wide_cols);
+    transpose_blocks<I, e, streaming, to_l1>(in, out, wide_rows, wide_cols);
   } else if constexpr (pitched && streaming) {
     stream_tiles<Wide>(in, out, wide_rows, wide_cols);
   } else if constexpr (order == TileOrder::kCrosswise) {
@@ -85,13 +85,13 @@ TX_INLINE void transpose_odd(int64_t bytes, In in, Out out, int64_t rows, int64_
   const OddRows<e, In> from{in, bytes};
   const OddRows<e, Out> to{out, bytes};
   if constexpr (I::kShuffles && (e <= 8 || (e == 16 && Spread<I, e>::kWhole))) {
-    transpose_matrix<Spread<I, e>, e, false, TileOrder::kInTurn>(from, to, rows, cols);
+    transpose_matrix<Spread<I, e>, e, false, TileOrder::kInTurn, false>(from, to, rows, cols);
   } else {
     transpose_by_element<e>(from, to, rows, cols);
   }
 }
 
-template <class I, int e, bool streaming = false, TileOrder order = TileOrder::kInTurn>
+template <class I, int e, bool streaming = false, TileOrder order = TileOrder::kInTurn, bool to_l1 = false>
 void transpose(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                int64_t cols) {
   const Pitched<const char> from{in, in_pitch};
@@ -99,7 +99,7 @@ void transpose(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64
   if constexpr (e > 2 && !streaming && order == TileOrder::kInTurn) {
     if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
   }
-  if constexpr (e <= 16) transpose_matrix<I, e, streaming, order>(from, to, rows, cols);
+  if constexpr (e <= 16) transpose_matrix<I, e, streaming, order, to_l1>(from, to, rows, cols);
 }
 
 template <class I, int e>
@@ -110,7 +110,7 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
   if constexpr (e > 2) {
     if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
   }
-  if constexpr (e <= 16) transpose_matrix<I, e, false, TileOrder::kInTurn>(from, to, rows, cols);
+  if constexpr (e <= 16) transpose_matrix<I, e, false, TileOrder::kInTurn, false>(from, to, rows, cols);
 }
 
 // A tile, asking for the input's lines a vector's columns ahead, here or in the next tile, and for those that
@@ -152,9 +152,9 @@ void transpose_asking(const char* in, int64_t in_pitch, char* out, int64_t out_p
 // A tile's columns past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193
 // .64 of a copy in strips, .69), and rows long: of the lines that a piece of the input begins and ends in,
 // others have a part.
-template <class I, int e>
+template <class I, int e, bool to_l1>
 TX_INLINE void carry_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, char* carried) {
-  using Wide = Tile<I, e, true>;
+  using Wide = Tile<I, e, true, to_l1>;
   constexpr int kSide = Wide::kSide;
   const int64_t whole = rows / kSide * kSide;
   const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kSide * in.pitch;
@@ -172,26 +172,26 @@ TX_INLINE void carry_tiles(Pitched<const char> in, Pitched<char> out, int64_t ro
   for (int q = 0; q < kSide; ++q) Wide::ask_for(later + q * in.pitch + rows * e - 1);
 }
 
-template <class I, int e>
+template <class I, int e, bool to_l1>
 void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols, char* carried) {
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
   for (int64_t j = 0; j < cols; j += Tile<I, e, true>::kSide)
-    carry_tiles<I, e>(from.from(j, 0), to.from(0, j * e), rows, carried);
+    carry_tiles<I, e, to_l1>(from.from(j, 0), to.from(0, j * e), rows, carried);
 }
 
-template <class I, int e>
+template <class I, int e, bool to_l1>
 void stream_carried_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                            int64_t cols, char* carried) {
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
   const auto tiles = [&](int64_t i, int64_t j, int64_t tile_rows, int64_t tile_cols) {
     if (tile_rows == 0 || tile_cols == 0) return;
-    stream_carried<I, e>(from(j) + i * e, in_pitch, to(i) + j * e, out_pitch, tile_rows, tile_cols,
-                         carried + i * kLine);
+    stream_carried<I, e, to_l1>(from(j) + i * e, in_pitch, to(i) + j * e, out_pitch, tile_rows, tile_cols,
+                                carried + i * kLine);
   };
-  transpose_in<Blocks<I, e, true, true>>(from, to, rows, cols, carried, tiles);
+  transpose_in<Blocks<I, e, true, true, to_l1>>(from, to, rows, cols, carried, tiles);
 }
 
 // Elements of whole lines, past the caches.
@@ -204,7 +204,40 @@ void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, in
   }
 }
 
-// The streaming kernels are made of Line's vectors, where those are whole lines: I's own, or several as one.
+// The streaming kernels of one kind of asking, made of Line's vectors, where those are whole lines: I's own,
+// or several as one.
+template <class I, class Line, bool to_l1>
+constexpr MicroKernels::Streaming streaming_kernels() {
+  MicroKernels::Streaming k{};
+  for (int width = 6; width <= 10; ++width) k.transpose[width] = stream_lines<I>;
+  if constexpr (sizeof(typename Line::Vec) == kLine) {
+    constexpr TileOrder kTurn = TileOrder::kInTurn, kBlocks = TileOrder::kInBlocks;
+    k.transpose[0] = transpose<Line, 1, true, kTurn, to_l1>;
+    k.transpose[1] = transpose<Line, 2, true, kTurn, to_l1>;
+    k.transpose[2] = transpose<Line, 4, true, kTurn, to_l1>;
+    k.transpose[3] = transpose<Line, 8, true, kTurn, to_l1>;
+    k.transpose[4] = transpose<Line, 16, true, kTurn, to_l1>;
+    k.blocks[0] = transpose<Line, 1, true, kBlocks, to_l1>;
+    k.blocks[1] = transpose<Line, 2, true, kBlocks, to_l1>;
+    k.blocks[2] = transpose<Line, 4, true, kBlocks, to_l1>;
+  }
+  if constexpr (sizeof(typename I::Vec) == kLine) {
+    if constexpr (I::template kPermutes<1>) {
+      k.carried[0] = stream_carried<I, 1, to_l1>;
+      k.carried_blocks[0] = stream_carried_blocks<I, 1, to_l1>;
+    }
+    k.carried[1] = stream_carried<I, 2, to_l1>;
+    k.carried[2] = stream_carried<I, 4, to_l1>;
+    k.carried[3] = stream_carried<I, 8, to_l1>;
+    k.carried[4] = stream_carried<I, 16, to_l1>;
+    k.carried_blocks[1] = stream_carried_blocks<I, 2, to_l1>;
+    k.carried_blocks[2] = stream_carried_blocks<I, 4, to_l1>;
+    k.carried_blocks[3] = stream_carried_blocks<I, 8, to_l1>;
+    k.carried_blocks[4] = stream_carried_blocks<I, 16, to_l1>;
+  }
+  return k;
+}
+
 template <class I, class Line = I>
 constexpr MicroKernels micro_kernels(const char* name) {
   MicroKernels k{
@@ -227,42 +260,16 @@ constexpr MicroKernels micro_kernels(const char* name) {
       {Pieces<I>::most(true), Pieces<I>::most(false)},
       {},
       0,
-      {},
-      {},
-      {},
-      {},
+      {streaming_kernels<I, Line, false>(), streaming_kernels<I, Line, true>()},
       I::stream,
       I::fence};
-  for (int width = 6; width <= 10; ++width) k.stream_transpose[width] = stream_lines<I>;
-  if constexpr (sizeof(typename Line::Vec) == kLine) {
-    k.line_vectors = kLine / sizeof(typename I::Vec);
-    k.stream_transpose[0] = transpose<Line, 1, true>;
-    k.stream_transpose[1] = transpose<Line, 2, true>;
-    k.stream_transpose[2] = transpose<Line, 4, true>;
-    k.stream_transpose[3] = transpose<Line, 8, true>;
-    k.stream_transpose[4] = transpose<Line, 16, true>;
-    k.stream_blocks[0] = transpose<Line, 1, true, TileOrder::kInBlocks>;
-    k.stream_blocks[1] = transpose<Line, 2, true, TileOrder::kInBlocks>;
-    k.stream_blocks[2] = transpose<Line, 4, true, TileOrder::kInBlocks>;
-  }
+  if constexpr (sizeof(typename Line::Vec) == kLine) k.line_vectors = kLine / sizeof(typename I::Vec);
   if constexpr (sizeof(typename I::Vec) == kLine) {
     k.transpose_asking[0] = transpose_asking<I, 1>;
     k.transpose_asking[1] = transpose_asking<I, 2>;
     k.transpose_asking[2] = transpose_asking<I, 4>;
     k.transpose_asking[3] = transpose_asking<I, 8>;
     k.transpose_asking[4] = transpose_asking<I, 16>;
-    if constexpr (I::template kPermutes<1>) {
-      k.stream_carried[0] = stream_carried<I, 1>;
-      k.stream_carried_blocks[0] = stream_carried_blocks<I, 1>;
-    }
-    k.stream_carried[1] = stream_carried<I, 2>;
-    k.stream_carried[2] = stream_carried<I, 4>;
-    k.stream_carried[3] = stream_carried<I, 8>;
-    k.stream_carried[4] = stream_carried<I, 16>;
-    k.stream_carried_blocks[1] = stream_carried_blocks<I, 2>;
-    k.stream_carried_blocks[2] = stream_carried_blocks<I, 4>;
-    k.stream_carried_blocks[3] = stream_carried_blocks<I, 8>;
-    k.stream_carried_blocks[4] = stream_carried_blocks<I, 16>;
     if (Pieces<I>::unit(true) > 0) k.stream_pieces[0] = Pieces<I>::stream;
     if (Pieces<I>::unit(false) > 0) k.stream_pieces[1] = Pieces<I>::stream;
   }

@@ -175,7 +175,8 @@ struct Counting {
 template <class Word>
 inline constexpr Counting<Word> kCounting;
 
-template <class I, int e, bool streaming = false>
+// to_l1: lines that are asked for come into the L1 cache, and else into L2.
+template <class I, int e, bool streaming = false, bool to_l1 = false>
 struct Tile {
   using Vec = typename I::Vec;
   static constexpr int kLane = 16 / e;             // elements of a lane
@@ -188,7 +189,9 @@ struct Tile {
     return I::load(reinterpret_cast<const char*>(counting) + place);
   }
 
-  TX_INLINE void ask_for(intptr_t line) { __builtin_prefetch(reinterpret_cast<const char*>(line), 0, 2); }
+  TX_INLINE void ask_for(intptr_t line) {
+    __builtin_prefetch(reinterpret_cast<const char*>(line), 0, to_l1 ? 3 : 2);
+  }
 
   template <class To>
   TX_INLINE void store(To out, Vec v) {

@@ -54,16 +54,17 @@ Function of_width(const Function* kernels, const Problem& p) {
 
 MicroKernels::Transpose in_order(const Plan& plan, const MicroKernels& micro) {
   const Problem& p = plan.problem;
-  const bool streaming = plan.stores == Stores::kStreaming;
+  const bool streams = plan.stores == Stores::kStreaming;
+  const MicroKernels::Streaming& streaming = micro.streaming[plan.prefetches_l1];
   switch (plan.order) {
     case TileOrder::kInTurn:
-      return of_width(streaming ? micro.stream_transpose : micro.transpose, p);
+      return of_width(streams ? streaming.transpose : micro.transpose, p);
     case TileOrder::kCrosswise:
       return of_width(micro.transpose_crosswise, p);
     case TileOrder::kDiagonal:
       return of_width(micro.transpose_diagonal, p);
     case TileOrder::kInBlocks:
-      return of_width(streaming ? micro.stream_blocks : micro.transpose_blocks, p);
+      return of_width(streams ? streaming.blocks : micro.transpose_blocks, p);
   }
   return nullptr;
 }
@@ -121,8 +122,9 @@ void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor p
   const int64_t bytes = p.element_bytes, line = kLine / bytes;
   const MicroKernels& micro = micro_kernels_in_use();
   const auto transpose = of_width(micro.transpose, p);
+  const MicroKernels::Streaming& streaming = micro.streaming[plan.prefetches_l1];
   const auto stream =
-      of_width(plan.order == TileOrder::kInBlocks ? micro.stream_carried_blocks : micro.stream_carried, p);
+      of_width(plan.order == TileOrder::kInBlocks ? streaming.carried_blocks : streaming.carried, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char carried[kCarriedRows * kLine], rest[kCarriedRows * kLine];
     TileWalk at(plan, first);

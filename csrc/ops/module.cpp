@@ -158,6 +158,7 @@ PYBIND11_MODULE(_C, m) {
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.order) : ""; })
       .def_readonly("carries", &Plan::carries)
       .def_readonly("prefetches", &Plan::prefetches)
+      .def_readonly("prefetches_l1", &Plan::prefetches_l1)
       .def_readonly("edge_rows", &Plan::edge_rows)
       .def_property_readonly("isa", [](const Plan& p) { return std::string(p.isa); })
       .def(
