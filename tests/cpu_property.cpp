@@ -354,8 +354,7 @@ class Checker {
         if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary)
           plan.edge_rows = random.pick<int>({0, 1, 4, 16});
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
-        if (plan.kernel == Kernel::kTile && plan.stores == Stores::kStreaming)
-          plan.prefetches_l1 = random.chance(50);
+        plan.prefetches_l1 = tx::can_ask_into_l1(plan, facts) && random.chance(50);
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
           const int64_t piece = tx::piece_bytes(plan.problem);
           const int d = plan.problem.rank - 1 - tx::piece_dims(plan.problem);

@@ -709,21 +709,6 @@ bool stages_ask(const Plan& plan, bool near) {
   return piece < kFollowedBytes[near] && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
 }
 
-// Whether streamed tiles ask for lines of those to come into the L1 cache, and else into L2. Of a copy, into
-// L2 and so, Zen 5, two threads; one: six matrices of 30 to 100 MB drawn at random, at any pitch, 2 to 16
-// bytes .68 .84 .88 .92; .65 .82 .93 .81 -> .72 .87 .91 .94; .69 .86 .96 .84, of whole lines in 2 and 4 .94
-// 1.02; .79 .83 -> .93 1.03; .91 .95; while a round trip between the cores took 400 ns, in blocks, two
-// threads, seven in 2 bytes .54 -> .68, 5001 x 4096 and 3001 x 4096 in 4 .43 .43 -> .69 .68; but of whole
-// lines five in 4 in blocks .83 -> .78, eight in 8 and in 16 .89 .97 -> .87 .95, 8192^2 in 1 .76 -> .70.
-// (Xeon, 16 threads; 4, seven of whole lines, 2 to 16 bytes .83 .97 .90 .97; .75 .80 .90 .96 -> .77 .89
-// .90 1.00; .66 .76 .83 .90. Zen 4, 256 x 128 x 128 in 2 .75 -> .66.)
-bool asks_into_l1(const Plan& plan, const CpuFacts& facts) {
-  const int64_t e = plan.problem.element_bytes;
-  if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
-  if (!moves_lines_near(facts) || !is_plain(e) || e == 1) return false;
-  return plan.carries || e == 2 || (e == 4 && plan.order == TileOrder::kInTurn);
-}
-
 // A vector's height, of which a direct tile's last rows are moved one after the other where another thread
 // writes those that follow: the machine's prefetchers run on from row to row, and take lines there from the
 // core that writes them. Of a copy, two threads, Zen 4 with AVX-512; AVX2, 28 matrices and batches of .08 to
@@ -779,7 +764,7 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
     plan.prefetches =
         !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, facts);
   if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, cache_is_near(facts));
-  plan.prefetches_l1 = asks_into_l1(plan, facts);
+  plan.prefetches_l1 = moves_lines_near(facts) && can_ask_into_l1(plan, facts);
   plan.edge_rows = edge_rows(plan, facts);
   return plan;
 }
@@ -927,6 +912,21 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   uint64_t bits = p.out_address;
   for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   return bits % std::min<int64_t>(e, 8) == 0;
+}
+
+// Where that wins. Of a copy, into L2 and so, Zen 5, two threads; one: six matrices of 30 to 100 MB drawn at
+// random, at any pitch, 2 to 16 bytes .68 .84 .88 .92; .65 .82 .93 .81 -> .72 .87 .91 .94; .69 .86 .96 .84,
+// of whole lines in 2 and 4 .94 1.02; .79 .83 -> .93 1.03; .91 .95; while a round trip between the cores took
+// 400 ns, in blocks, two threads, seven in 2 bytes .54 -> .68, 5001 x 4096 and 3001 x 4096 in 4 .43 .43 ->
+// .69 .68; but of whole lines five in 4 in blocks .83 -> .78, eight in 8 and in 16 .89 .97 -> .87 .95, 8192^2
+// in 1 .76
+// -> .70. Not on other machines: Xeon, 16 threads; 4, seven of whole lines, 2 to 16 bytes .83 .97 .90 .97;
+// .75 .80 .90 .96 -> .77 .89 .90 1.00; .66 .76 .83 .90. Zen 4, 256 x 128 x 128 in 2 .75 -> .66.
+bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts) {
+  const int64_t e = plan.problem.element_bytes;
+  if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
+  if (facts.line_vectors != 1 || !is_plain(e) || e == 1) return false;
+  return plan.carries || e == 2 || (e == 4 && plan.order == TileOrder::kInTurn);
 }
 
 int first_adjoining_dim(const Plan& plan) {

@@ -75,6 +75,9 @@ int64_t tile_cols(const Plan& plan);
 bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
 inline constexpr int64_t kCarriedRows = 1024;
 
+// Whether a plan's micro-kernels, of kTile that streams, can ask for lines of tiles to come into L1.
+bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts);
+
 // The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
 // dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole
 // tile has so many bytes.

@@ -204,36 +204,53 @@ void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, in
   }
 }
 
-// The streaming kernels of one kind of asking, made of Line's vectors, where those are whole lines: I's own,
-// or several as one.
-template <class I, class Line, bool to_l1>
+// The kernels that stream at any pitch, of elements wider than bytes.
+template <class I, bool to_l1>
+constexpr void add_carried(MicroKernels::Streaming& k) {
+  k.carried[1] = stream_carried<I, 2, to_l1>;
+  k.carried[2] = stream_carried<I, 4, to_l1>;
+  k.carried[3] = stream_carried<I, 8, to_l1>;
+  k.carried[4] = stream_carried<I, 16, to_l1>;
+  k.carried_blocks[1] = stream_carried_blocks<I, 2, to_l1>;
+  k.carried_blocks[2] = stream_carried_blocks<I, 4, to_l1>;
+  k.carried_blocks[3] = stream_carried_blocks<I, 8, to_l1>;
+  k.carried_blocks[4] = stream_carried_blocks<I, 16, to_l1>;
+}
+
+// The streaming kernels, made of Line's vectors, where those are whole lines: I's own, or several as one.
+template <class I, class Line>
 constexpr MicroKernels::Streaming streaming_kernels() {
   MicroKernels::Streaming k{};
   for (int width = 6; width <= 10; ++width) k.transpose[width] = stream_lines<I>;
   if constexpr (sizeof(typename Line::Vec) == kLine) {
-    constexpr TileOrder kTurn = TileOrder::kInTurn, kBlocks = TileOrder::kInBlocks;
-    k.transpose[0] = transpose<Line, 1, true, kTurn, to_l1>;
-    k.transpose[1] = transpose<Line, 2, true, kTurn, to_l1>;
-    k.transpose[2] = transpose<Line, 4, true, kTurn, to_l1>;
-    k.transpose[3] = transpose<Line, 8, true, kTurn, to_l1>;
-    k.transpose[4] = transpose<Line, 16, true, kTurn, to_l1>;
-    k.blocks[0] = transpose<Line, 1, true, kBlocks, to_l1>;
-    k.blocks[1] = transpose<Line, 2, true, kBlocks, to_l1>;
-    k.blocks[2] = transpose<Line, 4, true, kBlocks, to_l1>;
+    k.transpose[0] = transpose<Line, 1, true>;
+    k.transpose[1] = transpose<Line, 2, true>;
+    k.transpose[2] = transpose<Line, 4, true>;
+    k.transpose[3] = transpose<Line, 8, true>;
+    k.transpose[4] = transpose<Line, 16, true>;
+    k.blocks[0] = transpose<Line, 1, true, TileOrder::kInBlocks>;
+    k.blocks[1] = transpose<Line, 2, true, TileOrder::kInBlocks>;
+    k.blocks[2] = transpose<Line, 4, true, TileOrder::kInBlocks>;
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
+    add_carried<I, false>(k);
     if constexpr (I::template kPermutes<1>) {
-      k.carried[0] = stream_carried<I, 1, to_l1>;
-      k.carried_blocks[0] = stream_carried_blocks<I, 1, to_l1>;
+      k.carried[0] = stream_carried<I, 1, false>;
+      k.carried_blocks[0] = stream_carried_blocks<I, 1, false>;
     }
-    k.carried[1] = stream_carried<I, 2, to_l1>;
-    k.carried[2] = stream_carried<I, 4, to_l1>;
-    k.carried[3] = stream_carried<I, 8, to_l1>;
-    k.carried[4] = stream_carried<I, 16, to_l1>;
-    k.carried_blocks[1] = stream_carried_blocks<I, 2, to_l1>;
-    k.carried_blocks[2] = stream_carried_blocks<I, 4, to_l1>;
-    k.carried_blocks[3] = stream_carried_blocks<I, 8, to_l1>;
-    k.carried_blocks[4] = stream_carried_blocks<I, 16, to_l1>;
+  }
+  return k;
+}
+
+// Those that ask for lines into L1, as can_ask_into_l1() in core/plan_cpu.h says.
+template <class I>
+constexpr MicroKernels::Streaming streaming_kernels_to_l1() {
+  MicroKernels::Streaming k{};
+  if constexpr (sizeof(typename I::Vec) == kLine) {
+    k.transpose[1] = transpose<I, 2, true, TileOrder::kInTurn, true>;
+    k.transpose[2] = transpose<I, 4, true, TileOrder::kInTurn, true>;
+    k.blocks[1] = transpose<I, 2, true, TileOrder::kInBlocks, true>;
+    add_carried<I, true>(k);
   }
   return k;
 }
@@ -260,7 +277,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       {Pieces<I>::most(true), Pieces<I>::most(false)},
       {},
       0,
-      {streaming_kernels<I, Line, false>(), streaming_kernels<I, Line, true>()},
+      {streaming_kernels<I, Line>(), streaming_kernels_to_l1<I>()},
       I::stream,
       I::fence};
   if constexpr (sizeof(typename Line::Vec) == kLine) k.line_vectors = kLine / sizeof(typename I::Vec);
