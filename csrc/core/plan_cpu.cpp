@@ -914,14 +914,14 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   return bits % std::min<int64_t>(e, 8) == 0;
 }
 
-// Where that wins. Of a copy, into L2 and so, Zen 5, two threads; one: six matrices of 30 to 100 MB drawn at
-// random, at any pitch, 2 to 16 bytes .68 .84 .88 .92; .65 .82 .93 .81 -> .72 .87 .91 .94; .69 .86 .96 .84,
-// of whole lines in 2 and 4 .94 1.02; .79 .83 -> .93 1.03; .91 .95; while a round trip between the cores took
-// 400 ns, in blocks, two threads, seven in 2 bytes .54 -> .68, 5001 x 4096 and 3001 x 4096 in 4 .43 .43 ->
-// .69 .68; but of whole lines five in 4 in blocks .83 -> .78, eight in 8 and in 16 .89 .97 -> .87 .95, 8192^2
-// in 1 .76
-// -> .70. Not on other machines: Xeon, 16 threads; 4, seven of whole lines, 2 to 16 bytes .83 .97 .90 .97;
-// .75 .80 .90 .96 -> .77 .89 .90 1.00; .66 .76 .83 .90. Zen 4, 256 x 128 x 128 in 2 .75 -> .66.
+// Where that wins. Of a copy, into L2 and so, Zen 5, two threads; one: six matrices of 30 to 100 MB drawn
+// at random, at any pitch, 2 to 16 bytes .68 .84 .88 .92; .65 .82 .93 .81 -> .72 .87 .91 .94; .69 .86 .96
+// .84, of whole lines in 2 and 4 .94 1.02; .79 .83 -> .93 1.03; .91 .95; while a round trip between the
+// cores took 400 ns, in blocks, two threads, seven in 2 bytes .54 -> .68, 5001 x 4096 and 3001 x 4096 in 4
+// .43 .43 -> .69 .68; but of whole lines five in 4 in blocks .83 -> .78, eight in 8 and in 16 .89 .97 ->
+// .87 .95, 8192^2 in 1 byte .76 -> .70. Not on other machines: Xeon, 16 threads; 4, seven of whole lines,
+// 2 to 16 bytes .83 .97 .90 .97; .75 .80 .90 .96 -> .77 .89 .90 1.00; .66 .76 .83 .90. Zen 4, 256 x 128 x
+// 128 in 2 .75 -> .66.
 bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts) {
   const int64_t e = plan.problem.element_bytes;
   if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
