@@ -405,7 +405,7 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool near =
       whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
   if (splits(p, row) || merged
-          ? !beyond_caches(p, facts, alone_near(facts) ? kAloneNarrowLeave : kNarrowLeave)
+          ? !beyond_caches(p, facts, alone_near(facts) ? kAloneNarrowLinesLeave : kNarrowLinesLeave)
           : !few && !near)
     return false;
   return writes_whole_lines(p, row, merged);

@@ -194,15 +194,15 @@ inline constexpr int64_t kCrossedInBlocks[2] = {24, 12}, kCrossedInBlocksBytes =
 inline constexpr double kConflictsLeave[2][5] = {{4, 4, 4, 4, 4}, {4, 4.5, 4, 4.5, 4}};
 
 // Of whole lines, one core that moves them and whose last cache is near: past some eighths what is stored is
-// what was fetched in vain. Of a copy, as above and so, Zen 5, one thread, matrices and batches drawn at
-// random, 1 to 16 bytes, 12 of 8 to 32 MB .68 .61 .65 .71 .74 -> .73 .78 .76 .80 .79, 14 of 12 to 30 MB .37
-// .40 .55 .60 .60 -> .60 .67 .66 .73 .71. With two threads it depends: 14 of 12 to 30 MB in 2 and 4 bytes .60
-// .60 -> .54 .54 while a round trip between the cores took 90 ns, 12 of 8 to 32 MB .58 .69 -> .65 .72 at 400
-// ns.
+// what was fetched in vain. Of a copy, as kTilesLeave says and so, Zen 5, one thread, matrices and batches
+// drawn at random, 1 to 16 bytes, 12 of 8 to 32 MB .68 .61 .65 .71 .74 -> .73 .78 .76 .80 .79, 14 of 12 to 30
+// MB .37 .40 .55 .60 .60 -> .60 .67 .66 .73 .71. With two threads it depends: 14 of 12 to 30 MB in 2 and 4
+// bytes .60 .60 -> .54 .54 while a round trip between the cores took 90 ns, 12 of 8 to 32 MB .58 .69 -> .65
+// .72 at 400.
 inline constexpr double kAloneLinesLeave[5] = {3, 3.5, 4, 3.5, 4};
 // Of what is split or merged in registers, where the cache is near, and of one core alone (1000000 x 3 and 3
 // x 1000000 in 4 bytes .55 .52 -> .88 .77, 1800000 x 3 in 2 .67 -> .76; but 600000 x 3 in 4 .79 -> .67).
-inline constexpr int kNarrowLeave = 9, kAloneNarrowLeave = 5;
+inline constexpr int kNarrowLinesLeave = 9, kAloneNarrowLinesLeave = 5;
 // From so many eighths on tiles are carried, by whether one core is alone (12 matrices and batches of 8 to 32
 // MB at any pitch, .44 .49 .57 .60 .69 -> .49 .55 .57 .68 .75).
 inline constexpr double kCarriedFrom[2][5] = {{5, 4, 5, 6, 6}, {2.5, 3, 3.5, 3.5, 4}};
