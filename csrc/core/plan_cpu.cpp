@@ -404,10 +404,8 @@ bool streams_tiles(const Problem& p, const CpuFacts& facts) {
   const bool any_pitch = facts.line_vectors == 1 || (cache_is_near(facts) && e == 1);
   const bool near =
       whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
-  if (splits(p, row) || merged
-          ? !beyond_caches(p, facts, alone_near(facts) ? kAloneNarrowLinesLeave : kNarrowLinesLeave)
-          : !few && !near)
-    return false;
+  const bool beyond = alone_near(facts) ? fills(p, facts, kAloneNarrowLinesLeave) : beyond_caches(p, facts);
+  if (splits(p, row) || merged ? !beyond : !few && !near) return false;
   return writes_whole_lines(p, row, merged);
 }
 

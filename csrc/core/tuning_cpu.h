@@ -97,10 +97,10 @@ inline constexpr TileShape kStreamedShape[3][5] = {
 // Rows of tiles that carry, by the rows of kStreamedShape. 256 and so: Xeon, 16 threads; 4, 8191 x 8193
 // in 4 bytes .66 -> .70; .57 -> .65, in 8 .65 -> .84; .67 -> .80, in 16 .81 -> .84; .69 -> .83; Zen 5, 8191 x
 // 8193 in 8 .77 -> .81, 7001 x 9001 in 8 .77 -> .81, 5001 x 4003 in 4 .75 -> .85, in 8 .75 -> .83, but in 4
-// 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67. Zen
-// 4 with AVX-512, eight matrices, with 256, 512 and 1024, 2 bytes .74 .75 .76; six, with 512 and 1024, 1 byte
-// .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86 .88. In blocks kCarriedRows (three, with 512 and
-// so, 1 byte .61 .67, 2 bytes .77 .77, 8 bytes .74 .75).
+// 8191 x 8193 .78 -> .73, and with 1024, if pages are small, in 16 .85 -> .81; with 512, in 2 .70 -> .67;
+// four in 1, with 256, 512 and 1024 .67 .71 .71. Zen 4 with AVX-512, eight matrices, with 256, 512 and 1024,
+// 2 bytes .74 .75 .76; six, with 512 and 1024, 1 byte .62 .59, 4 bytes .71 .73, 8 bytes .80 .74, 16 bytes .86
+// .88. In blocks kCarriedRows (three, with 512 and so, 1 byte .61 .67, 2 bytes .77 .77, 8 bytes .74 .75).
 inline constexpr int64_t kCarriedShapeRows[3][5] = {{512, 256, 512, kCarriedRows, kCarriedRows},
                                                     {512, 256, 512, 512, 512},
                                                     {512, kCarriedRows, kCarriedRows, 512, 512}};
@@ -200,9 +200,9 @@ inline constexpr double kConflictsLeave[2][5] = {{4, 4, 4, 4, 4}, {4, 4.5, 4, 4.
 // bytes .60 .60 -> .54 .54 while a round trip between the cores took 90 ns, 12 of 8 to 32 MB .58 .69 -> .65
 // .72 at 400.
 inline constexpr double kAloneLinesLeave[5] = {3, 3.5, 4, 3.5, 4};
-// Of what is split or merged in registers, where the cache is near, and of one core alone (1000000 x 3 and 3
-// x 1000000 in 4 bytes .55 .52 -> .88 .77, 1800000 x 3 in 2 .67 -> .76; but 600000 x 3 in 4 .79 -> .67).
-inline constexpr int kNarrowLinesLeave = 9, kAloneNarrowLinesLeave = 5;
+// Of what is split or merged in registers, likewise (1000000 x 3 and 3 x 1000000 in 4 bytes .55 .52 -> .88
+// .77, 1800000 x 3 in 2 .67 -> .76; but 600000 x 3 in 4 .79 -> .67).
+inline constexpr int kAloneNarrowLinesLeave = 5;
 // From so many eighths on tiles are carried, by whether one core is alone (12 matrices and batches of 8 to 32
 // MB at any pitch, .44 .49 .57 .60 .69 -> .49 .55 .57 .68 .75).
 inline constexpr double kCarriedFrom[2][5] = {{5, 4, 5, 6, 6}, {2.5, 3, 3.5, 3.5, 4}};
