@@ -73,15 +73,14 @@ bool merges(const Problem& p, int row) {
   return is_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
 }
 
-// Whether a core moves a line at once, as far as can be told: not where vectors are smaller, nor where those
-// of a line go in halves, as on a Zen 4 with AVX-512, which its L1 cache of 32 KiB gives away. (Zen 5 and
-// Xeons since 2021 have 48.)
-bool moves_lines(const CpuFacts& facts) {
-  constexpr int64_t kL1Bytes = 48 << 10;
-  return facts.line_vectors <= 1 && facts.l1_bytes >= kL1Bytes;
-}
+// A machine with its tuned numbers.
+struct Machine : CpuFacts {
+  const CpuTuning& tuned;
+  explicit Machine(const CpuFacts& facts) : CpuFacts(facts), tuned(find_tuning(facts)) {}
+};
 
-bool cache_is_near(const CpuFacts& facts) { return facts.l3_bytes <= kNearCacheBytes; }
+// A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
+bool leaves_early(const Machine& m) { return m.tuned.near_cache && !m.tuned.moves_lines; }
 
 // How many dims each side of a tile is made of.
 struct Sides {
@@ -94,12 +93,11 @@ struct Sides {
 // Short sides would leave the micro-kernels little to do, and each line that is written alone opens a DRAM
 // page: dims that continue them, where there are any, are joined to the shorter side until both are long. A
 // table says where each row and column lies.
-Sides fuse_sides(const Problem& p, int row, const CpuFacts& facts) {
+Sides fuse_sides(const Problem& p, int row, const Machine& m) {
   Sides sides;
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (std::min(rows, cols) * e >= kShortSideBytes[moves_lines(facts) && !cache_is_near(facts)][width_row(e)])
-    return sides;
+  if (std::min(rows, cols) * e >= m.tuned.short_side_bytes[width_row(e)]) return sides;
   // What is split or merged in registers needs no longer a side than this.
   constexpr int64_t kNarrowSideBytes = 32;
   if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
@@ -137,47 +135,24 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
 
-// A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
-bool leaves_early(const CpuFacts& facts) { return cache_is_near(facts) && !moves_lines(facts); }
-
-// Whether each core moves a vector that is a line at once, and they share a near cache: Zen 5, of what was
-// measured.
-bool moves_lines_near(const CpuFacts& facts) {
-  return facts.line_vectors == 1 && moves_lines(facts) && cache_is_near(facts);
-}
-
-// The row of the tables of what streams.
-int streamed_row(const CpuFacts& facts) { return !cache_is_near(facts) ? 0 : leaves_early(facts) ? 2 : 1; }
-
-int64_t cache_bytes(const CpuFacts& facts) {
-  return cache_is_near(facts) ? facts.l3_bytes
-                              : std::max(kFarCacheBytes, facts.threads * facts.l2_bytes / 4 * 3);
+// The last cache, or what counts as such.
+int64_t cache_bytes(const Machine& m) {
+  return m.tuned.near_cache ? m.l3_bytes : std::max(kFarCacheBytes, m.threads * m.l2_bytes / 4 * 3);
 }
 
 // Whether a problem moves at least so many eighths of the last cache.
-bool fills(const Problem& p, const CpuFacts& facts, double eighths) {
+bool fills(const Problem& p, const Machine& m, double eighths) {
   return static_cast<double>(2 * element_count(p) * p.element_bytes) >=
-         static_cast<double>(cache_bytes(facts)) / 8 * eighths;
+         static_cast<double>(cache_bytes(m)) / 8 * eighths;
 }
 
-// What the tables above say of problems this large: streaming stores pay from somewhat more than the last
-// cache (Zen 5, 38 MB: 64 x 3 x 224 x 224 -> 0,2,3,1 in 2 bytes .74 -> .99 of a copy, a copy .90 -> 1.03),
-// from less than that where it is far (the same Xeon, 5 MB for 10: copies of 6 to 8 MB .64 -> 1.03, 2 x 1024
-// x 16 x 64 -> 0,2,1,3 in 2 bytes .35 -> .83, 3 x 400000 in 4 .52 -> 1.00; 2.5 MB: 5 x 200000 in 2 .88
-// -> .50).
-bool beyond_caches(const Problem& p, const CpuFacts& facts, int near_eighths = 9) {
-  return fills(p, facts, cache_is_near(facts) ? near_eighths : 5);
-}
-
-// Where cores move lines, and share a near cache, multiples of twice the pitch: with others a low tile's
-// lines find room (Zen 5, in blocks and in bands: six matrices next to odd multiples of 3 KB in 4 bytes .51
-// -> .58 of a copy, five of 6 KB in 8 .57 -> .72, 1000 x 1536 in 2 .51 -> .59).
-bool rows_conflict(const Problem& p, int row, const CpuFacts& facts) {
+// Whether rows of either side are so far apart that their lines wait for each other (kConflictingPitch).
+bool rows_conflict(const Problem& p, int row, const Machine& m) {
   const int64_t e = p.element_bytes;
   if (e > 8 || element_count(p) * e < kBeyondL2Bytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const int64_t pitch = kConflictingPitch[width_row(e)], apart = moves_lines_near(facts) ? 2 * pitch : pitch;
+  const int64_t pitch = kConflictingPitch[width_row(e)], apart = pitch * m.tuned.conflicting_pitches;
   return rows.extent * e >= pitch && cols.extent * e >= pitch &&
          (rows.out_stride % apart == 0 || cols.in_stride % apart == 0);
 }
@@ -209,23 +184,23 @@ int64_t rows_in_sets(const Problem& p, int row, int row_dims, int64_t tile_rows,
 
 // Whether nearly all output rows of a vector's height have their lines in one set of the L1 cache, which
 // takes a line only every few cycles; where staging has them in all sets. Short rows gain nothing.
-bool rows_meet(const Problem& p, int row, const CpuFacts& facts) {
+bool rows_meet(const Problem& p, int row, const Machine& m) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 8) return false;
-  const Sides sides = fuse_sides(p, row, facts);
+  const Sides sides = fuse_sides(p, row, m);
   if (!sides.fuse() && p.dims[p.rank - 1].extent * e < 2 * kLine) return false;
   const int64_t rows = kLine / e;
   return rows_in_sets(p, row, sides.row_dims, rows, 1) >= rows / 4 * 3;
 }
 
 // Whether a quarter of some rows, and too many for the ways that it has, are in one set: pitches next to
-// multiples of a way, of its halves and of its thirds. In L1 itself none does harm. Where cores move lines
-// and share a near cache, whether more than a quarter are in two sets side by side, as crosses are (Zen 5,
-// 511 x 513 in 4 bytes, one thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67).
-bool rows_crowd(const Problem& p, int row, int64_t rows, const CpuFacts& facts) {
+// multiples of a way, of its halves and of its thirds. In L1 itself none does harm. Where tiles are crossed,
+// whether more than a quarter are in two sets side by side, as crosses are (Zen 5, 511 x 513 in 4 bytes, one
+// thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67).
+bool rows_crowd(const Problem& p, int row, int64_t rows, const Machine& m) {
   constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
   if (element_count(p) * p.element_bytes < kNearBytes) return false;
-  if (moves_lines_near(facts)) return rows_in_sets(p, row, 1, rows, 2) >= std::max(kMany, rows / 4 + 1);
+  if (m.tuned.crosses) return rows_in_sets(p, row, 1, rows, 2) >= std::max(kMany, rows / 4 + 1);
   return rows_in_sets(p, row, 1, rows, 1) >= std::max(kMany, rows / 4);
 }
 
@@ -245,44 +220,34 @@ int sets_of_rows(int64_t pitch, int64_t rows, int64_t set_bytes) {
 // larger L2, 16; 4 threads, 1 to 16 bytes .80 .92 .88 1.05 1.05; .61 .80 .82 .86 .98 -> .68 .87 .76 .86 .88;
 // .57 .73 .68 .80 .80, and wins beyond it with two threads alone; with AVX2 on Zen 4 it wins 1 and 2 bytes,
 // .53 .58 -> .54 .61, and costs wider ones as much, .68 .75 .65 -> .64 .65 .65.)
-bool tiles_ask(const Problem& p, const CpuFacts& facts) {
+bool tiles_ask(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   const int64_t rows = p.dims[tile_row_dim(Kernel::kTile, p)].extent, cols = p.dims[p.rank - 1].extent;
-  return facts.line_vectors == 1 && leaves_early(facts) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
-         fills(p, facts, kTilesAsk[width_row(e)]);
+  return m.line_vectors == 1 && leaves_early(m) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
+         fills(p, m, kTilesAsk[width_row(e)]);
 }
 
 // Whether rows conflict where they are stored: of 4 bytes not where they are asked for (12 matrices of 18 to
 // 28 MB whose rows conflict or crowd, streamed, or in low tiles, and so, .57 -> .72 of a copy; ten in 8 bytes
 // .62 -> .49).
-bool stored_rows_conflict(const Problem& p, const CpuFacts& facts) {
-  return rows_conflict(p, tile_row_dim(Kernel::kTile, p), facts) &&
-         !(p.element_bytes == 4 && tiles_ask(p, facts));
+bool stored_rows_conflict(const Problem& p, const Machine& m) {
+  return rows_conflict(p, tile_row_dim(Kernel::kTile, p), m) && !(p.element_bytes == 4 && tiles_ask(p, m));
 }
 
-// Whether one such core is all that takes part.
-bool alone_near(const CpuFacts& facts) { return moves_lines_near(facts) && facts.threads <= 1; }
-
-// From so many eighths of the last cache on tiles leave it that ask for nothing.
-double tiles_leave(const Problem& p, const CpuFacts& facts) {
-  return kTilesLeave[!leaves_early(facts)][width_row(p.element_bytes)];
+double conflicts_leave(const Problem& p, const Machine& m) {
+  return m.tuned.conflicts_leave[width_row(p.element_bytes)];
 }
 
-// What conflicts leaves it, whatever it asks for.
-double conflicts_leave(const Problem& p, const CpuFacts& facts) {
-  return kConflictsLeave[moves_lines_near(facts) && facts.threads > 1][width_row(p.element_bytes)];
+// Whether a problem fills so much of the last cache, or as much as what conflicts leaves it at, whatever it
+// asks for.
+bool fills_or_conflicts(const Problem& p, const Machine& m, double eighths) {
+  if (stored_rows_conflict(p, m)) eighths = std::min(eighths, conflicts_leave(p, m));
+  return fills(p, m, eighths);
 }
 
-bool fills_or_conflicts(const Problem& p, const CpuFacts& facts, double eighths) {
-  if (stored_rows_conflict(p, facts)) eighths = std::min(eighths, conflicts_leave(p, facts));
-  return fills(p, facts, eighths);
-}
-
-bool tiles_beyond_caches(const Problem& p, const CpuFacts& facts) {
-  const double leave = tiles_ask(p, facts) ? kAskingTilesLeave
-                       : alone_near(facts) ? kAloneLinesLeave[width_row(p.element_bytes)]
-                                           : tiles_leave(p, facts);
-  return fills_or_conflicts(p, facts, leave);
+bool tiles_beyond_caches(const Problem& p, const Machine& m) {
+  return fills_or_conflicts(
+      p, m, tiles_ask(p, m) ? kAskingTilesLeave : m.tuned.tiles_leave[width_row(p.element_bytes)]);
 }
 
 // Whether all that is written, to rows or, merged, to rows that adjoin, are whole lines.
@@ -295,20 +260,19 @@ bool writes_whole_lines(const Problem& p, int row, bool merged) {
   return bits % kLine == 0;
 }
 
-// Whether direct tiles are moved crosswise: where cores move lines and share a near cache, as long as little
-// of it is filled.
-bool tiles_cross(const Problem& p, const CpuFacts& facts) {
+// Whether direct tiles are moved crosswise: on some machines, as long as little of the last cache is filled.
+bool tiles_cross(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const int64_t e = p.element_bytes, side = std::min(p.dims[row].extent, p.dims[p.rank - 1].extent) * e;
-  if (!moves_lines_near(facts) || !is_plain(e) || side < kLine) return false;
-  return !fills(p, facts, kTilesCross[writes_whole_lines(p, row, false) || rows_conflict(p, row, facts)]);
+  if (!m.tuned.crosses || !is_plain(e) || side < kLine) return false;
+  return !fills(p, m, kTilesCross[writes_whole_lines(p, row, false) || rows_conflict(p, row, m)]);
 }
 
 // Whether what would be moved crosswise is better in blocks, as rows_conflict() has it for other orders:
 // where output rows of a vector's height find no room in their sets of the L1 cache, or input rows of 1 and 2
 // bytes none in a quarter of a way (kCrossedInBlocks has what that is worth). Rows that meet are staged,
 // unless large and at whole multiples.
-bool crossing_rows_conflict(const Problem& p, const CpuFacts& facts) {
+bool crossing_rows_conflict(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
@@ -320,7 +284,7 @@ bool crossing_rows_conflict(const Problem& p, const CpuFacts& facts) {
     if (e <= 2 && cols.in_stride % (kL1WayBytes / 2 * e) == 0) return true;
   }
   return e <= 2 && rows_in_sets(p, row, 1, kLine / e, 2) > kCrossedInBlocks[width_row(e)] &&
-         !rows_meet(p, row, facts);
+         !rows_meet(p, row, m);
 }
 
 // Whether crosses lie along diagonals: where output rows are whole multiples so far apart that eight lines or
@@ -332,56 +296,62 @@ bool crosses_lie_diagonally(const Problem& p) {
 
 // Whether tiles write whole lines, asked for before, that stay within the caches: then they are neither
 // staged nor carried (kAskingTilesLeave has what that is worth).
-bool keeps_lines(const Problem& p, const CpuFacts& facts) {
+bool keeps_lines(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
-  return tiles_ask(p, facts) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts);
+  return tiles_ask(p, m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m);
 }
 
-bool stages_beyond_caches(const Problem& p, const CpuFacts& facts) {
+bool stages_beyond_caches(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (fills(p, facts, conflicts_leave(p, facts)) && rows_meet(p, row, facts)) return true;
-  if (splits(p, row) || merges(p, row)) return beyond_caches(p, facts, kNarrowSidesLeave);
-  if (leaves_early(facts) && e >= kWideStaged) return fills(p, facts, kWideStagedLeave);
+  if (fills(p, m, conflicts_leave(p, m)) && rows_meet(p, row, m)) return true;
+  if (splits(p, row) || merges(p, row)) return fills(p, m, m.tuned.narrow_staged_leave);
+  if (leaves_early(m) && e >= kWideStaged) return fills(p, m, kWideStagedLeave);
   if (std::min(rows, cols) * e >= kStagedSideBytes)
-    return fills_or_conflicts(p, facts, tiles_leave(p, facts));
-  return fills(p, facts, kShortSidesLeave);
+    return fills_or_conflicts(p, m, m.tuned.staged_leave[width_row(e)]);
+  return fills(p, m, kShortSidesLeave);
 }
 
-// Of what is streamed, 2 bytes, 8 and 16 being better off one vector's height at a time; 1 too but without
-// conflicts where cores move lines in halves; 4 with conflicts and a near cache (Xeon with AVX-512, 8192^2,
-// 16 and 4 threads: .52 -> .74, .40 -> .71 of a copy), where cores move lines in halves of input rows alone.
-// Zen 4, in tiles and in blocks: 20 matrices in 1 byte, one or both pitches multiples of 1 KiB, .66 -> .73,
-// 8192^2 and 4096^2 in 2 .79 -> .86, in 4 nine whose input rows lie at multiples of 4 KiB .84 -> .87, and 16
-// others .89 -> .84. Within the caches what conflicts (8 bytes, staged and so, three matrices .53 -> .70).
-// What is stored not where cores move lines and share a far cache: Xeon with AVX-512, 23 matrices whose rows
-// conflict, in blocks and so, 1 to 8 bytes, one, two, four and 16 threads .40 .32 .36 .54 -> .44 .36 .40 .57,
-// .38 .30 .35 .50 -> .47 .39 .44 .59, .35 .27 .37 .54 -> .54 .41 .48 .68, .49 .37 .41 .59 -> .55 .46 .50 .68.
-bool tile_in_blocks(const Problem& p, const CpuFacts& facts, bool streaming) {
+// Of what is streamed, 2 bytes, 8 and 16 being better off one vector's height at a time; 1 too, but without
+// conflicts where cores move lines in halves; 4 with conflicts and a near cache, where cores move lines in
+// halves of input rows alone. Of what is stored, what conflicts, but not where cores move lines and share a
+// far cache. In tiles -> in blocks:
+//   streamed, Xeon, 16 threads; 4, 8192^2 in 4 bytes                                   .52 .40 -> .74 .71
+//   Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB                        .66 -> .73
+//          8192^2 and 4096^2 in 2                                                      .79 -> .86
+//          nine in 4 whose input rows lie at multiples of 4 KiB, and 16 others         .84 .89 -> .87 .84
+//   stored, Zen 4, three in 8, staged -> so                                            .53 -> .70
+//   stored, Xeon, 23 whose rows conflict, 1 to 8 bytes, in blocks -> in tiles
+//          one thread    .40 .32 .36 .54 -> .44 .36 .40 .57
+//          two           .38 .30 .35 .50 -> .47 .39 .44 .59
+//          four          .35 .27 .37 .54 -> .54 .41 .48 .68
+//          16            .49 .37 .41 .59 -> .55 .46 .50 .68
+bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
-  if (!streaming && moves_lines(facts) && !cache_is_near(facts)) return false;
-  if (!streaming)
-    return tiles_cross(p, facts) ? crossing_rows_conflict(p, facts) : stored_rows_conflict(p, facts);
-  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p), facts);
+  if (!streaming && m.tuned.moves_lines && !m.tuned.near_cache) return false;
+  if (!streaming) return tiles_cross(p, m) ? crossing_rows_conflict(p, m) : stored_rows_conflict(p, m);
+  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p), m);
   if (e == 2) return true;
-  if (!leaves_early(facts)) return e == 1 || (conflict && cache_is_near(facts));
+  if (!leaves_early(m)) return e == 1 || (conflict && m.tuned.near_cache);
   return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kL1WayBytes == 0);
 }
 
 // Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
-// of L2, wider elements; these not where cores move lines. Of a copy, Zen 4 with AVX-512, in tiles and in
-// blocks, input rows next to multiples of 4 KiB, 2 and 4 bytes (six and three matrices) .37 .36 -> .43 .54,
-// next to odd ones of 2 KiB, 1 to 4 bytes (two each) .64 .79 .94 -> .69 .79 .92, of 1 KiB .60 .86 .96 -> .59
-// .81 .94; output rows next to multiples of 64 KiB, 8 and 16 (two) .35 .74 -> .73 .83; neither, 1 to 16 bytes
-// (four) .63 .83 .86 .87 .86 -> .61 .85 .84 .84 .82. Xeon, 8191 x 8193 and 4095 x 4097, 16 threads; 4, 1 to
-// 16 bytes .49 .55 .61 .77 .82; .40 .47 .56 .70 .84 -> .53 .59 .68 .71 .80; .44 .54 .59 .72 .76.
-bool carries_blocks(const Problem& p, const CpuFacts& facts) {
+// of L2, wider elements; these not where cores move lines. In tiles -> in blocks:
+//   Zen 4, input rows next to multiples of 4 KiB, 2 and 4 bytes (six, three)   .37 .36 -> .43 .54
+//                         next to odd ones of 2 KiB, 1 to 4 bytes (two each)   .64 .79 .94 -> .69 .79 .92
+//                         next to odd ones of 1 KiB                            .60 .86 .96 -> .59 .81 .94
+//          output rows next to multiples of 64 KiB, 8 and 16 bytes (two)       .35 .74 -> .73 .83
+//          neither (four)                             .63 .83 .86 .87 .86 -> .61 .85 .84 .84 .82
+//   Xeon, 8191 x 8193 and 4095 x 4097, 16 threads     .49 .55 .61 .77 .82 -> .53 .59 .68 .71 .80
+//                                      4              .40 .47 .56 .70 .84 -> .44 .54 .59 .72 .76
+bool carries_blocks(const Problem& p, const Machine& m) {
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
   if (e > 4) {
-    if (moves_lines(facts)) return false;
+    if (m.tuned.moves_lines) return false;
     const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
     return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
   }
@@ -390,48 +360,50 @@ bool carries_blocks(const Problem& p, const CpuFacts& facts) {
 
 // Whether they pay, and only whole lines of the output are written. What is split or merged is as good as
 // copied.
-bool streams_tiles(const Problem& p, const CpuFacts& facts) {
+bool streams_tiles(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const bool can = e % kLine == 0 || (is_plain(e) && facts.line_vectors > 0);
-  if (!can || !tiles_beyond_caches(p, facts)) return false;
+  const bool can = e % kLine == 0 || (is_plain(e) && m.line_vectors > 0);
+  if (!can || !tiles_beyond_caches(p, m)) return false;
   const bool merged = merges(p, row);
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
-  const bool any_pitch = facts.line_vectors == 1 || (cache_is_near(facts) && e == 1);
+  const bool any_pitch = m.line_vectors == 1 || (m.tuned.near_cache && e == 1);
   const bool near =
       whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
-  const bool beyond = alone_near(facts) ? fills(p, facts, kAloneNarrowLinesLeave) : beyond_caches(p, facts);
-  if (splits(p, row) || merged ? !beyond : !few && !near) return false;
+  if (splits(p, row) || merged ? !fills(p, m, m.tuned.narrow_lines_leave) : !few && !near) return false;
   return writes_whole_lines(p, row, merged);
 }
 
 // Whether tiles are streamed to rows at any pitch, which takes vectors of whole lines: each line is then
-// written from registers, where staging moves it through the core's caches twice. By log2 of the element's
-// bytes, from so many eighths of the cache on, and with output rows so long. Of a copy, staged and so, 23
-// problems: Zen 5 .61 -> .73, Xeon with AVX-512, 2 threads .55 -> .68, 6 threads .53 -> .66. 8191 x 8193 in 4
-// bytes .71 -> .81; .51 -> .53, in 16 .72 -> .84; .54 -> .69, 2047 x 2049 in 4 .61 -> .84; .34 -> .47, 3001 x
-// 3003 in 2 .71 -> .90; .42 -> .56, 37 x 301 x 403 -> 0,2,1 in 8 .57 -> .78; .39 -> .52; but 8191 x 8193 in 2
-// .70 -> .67; .50 -> .45, in 1 .60 -> .43. Shorter (Zen 5): 1401^2 to 1601^2 in 4 bytes .50 -> .41, 601 x
-// 30001 in 2 .47 -> .42, 200001 x 20 in 4 .53 -> .32. Bytes, with AVX-512 VBMI: Zen 4, 6 to 140 MB drawn at
-// random, in huge pages .51 -> .67 (58, none slower), in pages of 4 KB .46 -> .63 (39, none); Xeon, eight
-// matrices of 9 to 81 MB, 16, 4 and 2 threads, .50 .40 .41 -> .60 .48 .53; Zen 5, seven of 25 to 98 MB, two
-// threads; one, .65 .52 -> .77 .61, 8191 x 8193 .62 -> .72. Nor whole lines there as long as they are stored
-// within the cache (Zen 5, ten matrices and batches of 12 to 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
-bool carries_rows(const Problem& p, const CpuFacts& facts) {
+// written from registers, where staging moves it through the core's caches twice. Staged -> so:
+//   Zen 5, 23 problems; Xeon, 2 and 6 threads      .61 .55 .53 -> .73 .68 .66
+//   Zen 5; Xeon, 8191 x 8193 in 4 and 16 bytes     .71 .72, .51 .54 -> .81 .84, .53 .69
+//                2047 x 2049 in 4                  .61, .34 -> .84, .47
+//                3001 x 3003 in 2                  .71, .42 -> .90, .52
+//                37 x 301 x 403 -> 0,2,1 in 8      .57, .39 -> .78, .52
+//            but 8191 x 8193 in 2                  .70, .50 -> .67, .45 (Zen 5 in 1 .60 -> .43)
+//   Zen 5, shorter: 1401^2 to 1601^2 in 4, 601 x 30001 in 2, 200001 x 20 in 4   .50 .47 .53 -> .41 .42 .32
+//   bytes, with AVX-512 VBMI
+//     Zen 4, 6 to 140 MB, in huge pages (58, none slower); of 4 KB (39, none)  .51 .46 -> .67 .63
+//     Zen 5, seven of 25 to 98 MB, two threads; one                            .65 .52 -> .77 .61
+//            8191 x 8193                                                       .62 -> .72
+//     Xeon, eight of 9 to 81 MB, 16, 4 and 2 threads                           .50 .40 .41 -> .60 .48 .53
+// Nor whole lines where tiles are crossed, as long as they are stored within the cache (Zen 5, ten of 12 to
+// 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
+bool carries_rows(const Problem& p, const Machine& m) {
   constexpr int64_t kInputRunBytes = 128;
-  if (!can_carry_rows(p, facts) || keeps_lines(p, facts)) return false;
+  if (!can_carry_rows(p, m) || keeps_lines(p, m)) return false;
   const int64_t e = p.element_bytes;
-  const bool near = moves_lines_near(facts);
-  if (!fills(p, facts, kCarriedFrom[alone_near(facts)][width_row(e)])) return false;
+  if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (near && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, facts)) return false;
+  if (m.tuned.crosses && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
-  if (p.dims[p.rank - 1].extent * e < kCarriedRowBytes[near][width_row(e)]) return false;
-  return !fuse_sides(p, row, facts).fuse();
+  if (p.dims[p.rank - 1].extent * e < m.tuned.carried_row_bytes[width_row(e)]) return false;
+  return !fuse_sides(p, row, m).fuse();
 }
 
 // Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count: of 496 rows,
@@ -448,12 +420,10 @@ int64_t even_band(int64_t rows, int64_t most, int64_t step) {
 
 // The first of a tile's blocks is read with none to write meanwhile (Zen 4, three matrices, 512 and 2048
 // bytes of their rows, 1 byte .66 .67, 2 bytes .76 .77).
-TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const CpuFacts& facts) {
+TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const Machine& m) {
   const int64_t bytes = plan.order == TileOrder::kInBlocks ? 2048 : 512;  // of an output row
   const int64_t e = plan.problem.element_bytes;
-  const int64_t most = plan.order == TileOrder::kInBlocks
-                           ? kCarriedRows
-                           : kCarriedShapeRows[streamed_row(facts)][width_row(e)];
+  const int64_t most = plan.order == TileOrder::kInBlocks ? kCarriedRows : m.tuned.carried_rows[width_row(e)];
   return {even_band(rows, most, step_rows(plan)), std::min(cols, bytes / e)};
 }
 
@@ -470,32 +440,31 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 // where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
 // thread, 4 bytes .94), nor for 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one,
 // past the end of its share of a row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64
-// rows, 31 and 8 us; of short pieces they do not go that far). Nor, of any width, on a Zen 5 (kBandShape).
-bool reads_on(const Plan& plan, const CpuFacts& facts) {
+// rows, 31 and 8 us; of short pieces they do not go that far). Nor, of any
+// width, on a Zen 5 (kNearCache.direct).
+bool reads_on(const Plan& plan, const Machine& m) {
   const int64_t e = plan.problem.element_bytes;
-  if (facts.line_vectors != 1) return false;
-  if (moves_lines_near(facts)) return e > 2 && plan.threads == 1;
-  return e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(facts));
+  if (m.line_vectors != 1) return false;
+  if (m.tuned.crosses) return e > 2 && plan.threads == 1;
+  return e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(m));
 }
 
-TileShape direct_shape(const Plan& plan, int row, const CpuFacts& facts) {
+TileShape direct_shape(const Plan& plan, int row, const Machine& m) {
   const Problem& p = plan.problem;
   const int width = width_row(p.element_bytes);
   if (!is_plain(p.element_bytes)) return shape_of_runs(kRunsShape, p.element_bytes);
   const auto crowd = [&](int64_t rows) {
-    return rows_crowd(p, row, rows, facts) && !(p.element_bytes == 4 && tiles_ask(p, facts));
+    return rows_crowd(p, row, rows, m) && !(p.element_bytes == 4 && tiles_ask(p, m));
   };
-  const bool near = moves_lines_near(facts);
-  if (plan.order == TileOrder::kDiagonal) return {kDiagonalBytes / p.element_bytes, kBandShape[width].cols};
-  const auto [rows, cols] = (near ? kBandShape : kTileShape)[width];
+  const auto [rows, cols] = m.tuned.direct[width];
+  if (plan.order == TileOrder::kDiagonal) return {kDiagonalBytes / p.element_bytes, cols};
   if (crowd(rows)) {
     // No more rows for want of columns.
-    const auto [few, many] = kCrowdedShape[near][width];
+    const auto [few, many] = m.tuned.crowded[width];
     return {few, std::clamp(p.dims[p.rank - 1].extent, kTileShape[width].cols, many)};
   }
-  return reads_on(plan, facts) && !crowd(kTileShape[width].rows)
-             ? TileShape{kHighRows, kTileShape[width].cols}
-             : TileShape{rows, cols};
+  return reads_on(plan, m) && !crowd(kTileShape[width].rows) ? TileShape{kHighRows, kTileShape[width].cols}
+                                                             : TileShape{rows, cols};
 }
 
 TileShape staged_shape(int64_t element_bytes) {
@@ -613,7 +582,7 @@ void set_pieces_tile(Plan& plan) {
 }
 
 // Of a tile of one dim or two.
-TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
+TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   const Problem& p = plan.problem;
   const int64_t e = p.element_bytes, cols = p.dims[p.rank - 1].extent;
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent;
@@ -621,18 +590,18 @@ TileShape tile_shape(const Plan& plan, int row, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
   if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
   if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
-  if (plan.carries) return carried_shape(plan, rows, cols, facts);
+  if (plan.carries) return carried_shape(plan, rows, cols, m);
   const bool streaming = plan.stores == Stores::kStreaming;
   TileShape wanted;
   if (plan.order == TileOrder::kInBlocks) {
-    wanted = streaming ? kStreamedBlocksShape[streamed_row(facts)][width] : kStoredBlocksShape[width];
+    wanted = streaming ? m.tuned.streamed_blocks[width] : kStoredBlocksShape[width];
   } else {
-    wanted = streaming ? kStreamedShape[streamed_row(facts)][width] : direct_shape(plan, row, facts);
+    wanted = streaming ? m.tuned.streamed[width] : direct_shape(plan, row, m);
   }
   return (streaming ? streamed_shape : fit)(wanted, rows, cols, e);
 }
 
-void set_tile(Plan& plan, const CpuFacts& facts) {
+void set_tile(Plan& plan, const Machine& m) {
   const Problem& p = plan.problem;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   if (element_count(p) == 0 || p.rank == 0) return;
@@ -640,7 +609,7 @@ void set_tile(Plan& plan, const CpuFacts& facts) {
   if (plan.kernel == Kernel::kPieces) return set_pieces_tile(plan);
   if (is_fused(plan)) return set_fused_tile(plan);
   const int row = tile_row_dim(plan.kernel, p);
-  auto [rows, cols] = tile_shape(plan, row, facts);
+  auto [rows, cols] = tile_shape(plan, row, m);
   plan.tile[p.rank - 1] = static_cast<int32_t>(std::min<int64_t>(cols, INT32_MAX));
   if (plan.kernel == Kernel::kStaged) {
     const bool adjoin = first_adjoining_dim(plan) == row;
@@ -685,9 +654,10 @@ bool gathers_runs(const Problem& p) {
 
 // What is shorter than this costs more to gather than it saves (Zen 5, of a copy: three bytes out of four,
 // 3000 x 4000 pixels, gathered .50, not streamed .75; three bfloat16 .92 and .84).
-bool streams_runs(const Problem& p, const CpuFacts& facts) {
+bool streams_runs(const Problem& p, const Machine& m) {
   constexpr int64_t kRunBytes = 4;
-  return beyond_caches(p, facts) && p.rank > 0 && p.dims[p.rank - 1].extent * p.element_bytes >= kRunBytes;
+  return fills(p, m, m.tuned.runs_leave) && p.rank > 0 &&
+         p.dims[p.rank - 1].extent * p.element_bytes >= kRunBytes;
 }
 
 // Whether they follow one another in the output.
@@ -696,15 +666,11 @@ bool pieces_adjoin(const Problem& p) {
 }
 
 // Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
-// follow them, nor in whole blocks. In pieces of 256 bytes and more, asked for and not, of a copy, 1 byte:
-// Zen 5, 8192^2 .60 and .50, 7001 x 9001 .68 and .57; Xeon with AVX-512, 16 threads; 4, 8191 x 8193 .31 and
-// .49; .34 and .40, 8192^2 .48 and .57; .39 and .45, 8^8 reversed in 4 .48 and .54; .39 and .48; but 70 x 205
-// x 307 reversed in 2 .35 and .33; .43 and .32. Shorter pieces were not measured there.
-bool stages_ask(const Plan& plan, bool near) {
-  constexpr int64_t kFollowedBytes[2] = {256, 4096};
+// follow them, nor in whole blocks.
+bool stages_ask(const Plan& plan, const Machine& m) {
   const Problem& p = plan.problem;
   const int64_t piece = tile_rows(plan) * p.element_bytes;
-  return piece < kFollowedBytes[near] && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
+  return piece < m.tuned.followed_bytes && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
 }
 
 // A vector's height, of which a direct tile's last rows are moved one after the other where another thread
@@ -713,17 +679,17 @@ bool stages_ask(const Plan& plan, bool near) {
 // 1.8 MB drawn at random, 4, 8 and 16 bytes .64 .83 .84 -> .71 .82 .89; .58 .78 .83 -> .62 .79 .85, 300 x 300
 // in 4 bytes .60 -> .79, and .32 -> .61 while lines took longer from core to core. Elements of other sizes
 // are not helped, nor is a Xeon.
-int edge_rows(const Plan& plan, const CpuFacts& facts) {
+int edge_rows(const Plan& plan, const Machine& m) {
   constexpr int kLeast = 4;
   const int64_t bytes = plan.problem.element_bytes;
   const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary &&
                       plan.order == TileOrder::kInTurn && !plan.prefetches && !is_fused(plan);
-  if (!direct || plan.threads == 1 || !leaves_early(facts)) return 0;
+  if (!direct || plan.threads == 1 || !leaves_early(m)) return 0;
   if (!is_plain(bytes) || bytes < 4) return 0;
-  return std::max(static_cast<int>(line_elements(bytes)) / std::max(facts.line_vectors, 1), kLeast);
+  return std::max(static_cast<int>(line_elements(bytes)) / std::max(m.line_vectors, 1), kLeast);
 }
 
-Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
+Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
   const Problem& normalised = plan.problem;
@@ -731,39 +697,39 @@ Plan finish(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
     plan.problem = with_runs_as_elements(problem).value();
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
-  plan.isa = facts.isa;
+  plan.isa = m.isa;
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
   bool stream = false;
-  if (kernel == Kernel::kCopy || kernel == Kernel::kRows) stream = streams_runs(normalised, facts);
-  if (kernel == Kernel::kPieces) stream = pieces_adjoin(normalised) && beyond_caches(normalised, facts);
-  if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, facts);
+  if (kernel == Kernel::kCopy || kernel == Kernel::kRows) stream = streams_runs(normalised, m);
+  if (kernel == Kernel::kPieces)
+    stream = pieces_adjoin(normalised) && fills(normalised, m, m.tuned.runs_leave);
+  if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, m);
   if (kernel == Kernel::kTile) {
-    stream = streams_tiles(normalised, facts);
-    plan.carries = !stream && carries_rows(normalised, facts);
+    stream = streams_tiles(normalised, m);
+    plan.carries = !stream && carries_rows(normalised, m);
     stream |= plan.carries;
-    if (plan.carries ? carries_blocks(normalised, facts) : tile_in_blocks(normalised, facts, stream)) {
+    if (plan.carries ? carries_blocks(normalised, m) : tile_in_blocks(normalised, m, stream)) {
       plan.order = TileOrder::kInBlocks;
-    } else if (!stream && tiles_cross(normalised, facts)) {
+    } else if (!stream && tiles_cross(normalised, m)) {
       plan.order = crosses_lie_diagonally(normalised) ? TileOrder::kDiagonal : TileOrder::kCrosswise;
     }
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
-    const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), facts);
+    const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), m);
     plan.fused_rows = sides.row_dims;
     plan.fused_cols = sides.col_dims;
     if (is_fused(plan)) plan.order = TileOrder::kInTurn;
   }
   if (kernel == Kernel::kRows && stream && gathers_runs(normalised)) plan.fused_cols = 2;
-  plan.threads =
-      static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(facts.threads, 1)));
-  set_tile(plan, facts);
+  plan.threads = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(m.threads, 1)));
+  set_tile(plan, m);
   if (kernel == Kernel::kTile)
     plan.prefetches =
-        !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, facts);
-  if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, cache_is_near(facts));
-  plan.prefetches_l1 = moves_lines_near(facts) && can_ask_into_l1(plan, facts);
-  plan.edge_rows = edge_rows(plan, facts);
+        !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, m);
+  if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, m);
+  plan.prefetches_l1 = m.tuned.asks_into_l1 && can_ask_into_l1(plan, m);
+  plan.edge_rows = edge_rows(plan, m);
   return plan;
 }
 
@@ -795,60 +761,58 @@ bool takes(Kernel kernel, const Problem& p) {
 // in 1 byte .03 -> .98; .02 -> .68, 3 x 3 x 3 -> 0,3,2,1 in 4 bytes .07 -> .93; .10 -> .59. AVX2, up to 128
 // bytes: 4 x 4 in 1 byte .03 -> .85, in 4 bytes .11 -> .52. Beyond six vectors of AVX-512 tiles are faster.
 // Pieces side by side share vectors, others need some bytes.
-bool permutes_pieces(const Problem& p, const CpuFacts& facts) {
+bool permutes_pieces(const Problem& p, const Machine& m) {
   constexpr int64_t kPieceAlone = 32;
   const int dims = piece_dims(p);
   if (dims == 0) return false;
   const int64_t bytes = piece_bytes(p);
   const bool adjoin = pieces_adjoin(p) && p.dims[p.rank - 1 - dims].in_stride == bytes;
-  return bytes <= facts.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
+  return bytes <= m.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
 }
 
-Kernel choose_tile(const Problem& p, const CpuFacts& facts) {
+Kernel choose_tile(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
   const bool rows_adjoin = row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
   const int64_t row_bytes = cols.extent * p.element_bytes;
-  if (rows_adjoin && p.dims[row].extent * row_bytes <= kTinyMatrixBytes[leaves_early(facts)])
-    return Kernel::kTile;
-  if (rows_adjoin && row_bytes < kLine && !beyond_caches(p, facts)) return Kernel::kTile;
-  if (streams_tiles(p, facts) && !fuse_sides(p, row, facts).fuse()) return Kernel::kTile;
-  if (carries_rows(p, facts) || (keeps_lines(p, facts) && !fuse_sides(p, row, facts).fuse()))
-    return Kernel::kTile;
+  if (rows_adjoin && p.dims[row].extent * row_bytes <= m.tuned.tiny_matrix_bytes) return Kernel::kTile;
+  if (rows_adjoin && row_bytes < kLine && !fills(p, m, m.tuned.runs_leave)) return Kernel::kTile;
+  if (streams_tiles(p, m) && !fuse_sides(p, row, m).fuse()) return Kernel::kTile;
+  if (carries_rows(p, m) || (keeps_lines(p, m) && !fuse_sides(p, row, m).fuse())) return Kernel::kTile;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
   // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
   // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows
   // in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
   constexpr int64_t kStagedMeetingBytes = 128 << 10;
   if (p.element_bytes <= 4 && element_count(p) * p.element_bytes >= kStagedMeetingBytes &&
-      !tile_in_blocks(p, facts, false) && rows_meet(p, row, facts))
+      !tile_in_blocks(p, m, false) && rows_meet(p, row, m))
     return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
-  return stages_beyond_caches(p, facts) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
+  return stages_beyond_caches(p, m) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
 }
 
 // Whether runs that would be staged, not being whole lines, are better streamed one by one. Zen 4 with
 // AVX-512, 2 threads, 1197 permutations of 24 MB and more drawn at random, geometric means, of a copy: runs
 // of 257 to 512 bytes .45 -> .55 (430 faster by a twentieth, 107 slower), of 513 to 1024 .45 -> .65 (533,
 // 36); of 129 to 256 .66 -> .48; 257 to 1024 bytes in 8 to 16 MB .57 -> .43.
-bool streams_long_runs(const Problem& of_runs, const CpuFacts& facts) {
+bool streams_long_runs(const Problem& of_runs, const Machine& m) {
   constexpr int64_t kLongRun = 256;
   constexpr int kLongRunsLeave = 12;  // eighths of the last cache
-  return leaves_early(facts) && of_runs.element_bytes > kLongRun && fills(of_runs, facts, kLongRunsLeave);
+  return leaves_early(m) && of_runs.element_bytes > kLongRun && fills(of_runs, m, kLongRunsLeave);
 }
 
-Kernel choose(const Problem& p, const CpuFacts& facts) {
+Kernel choose(const Problem& p, const Machine& m) {
   for (Kernel kernel : {Kernel::kNone, Kernel::kCopy}) {
     if (takes(kernel, p)) return kernel;
   }
-  if (permutes_pieces(p, facts)) return Kernel::kPieces;
-  if (has_tiles(p)) return choose_tile(p, facts);
+  if (permutes_pieces(p, m)) return Kernel::kPieces;
+  if (has_tiles(p)) return choose_tile(p, m);
   if (!takes(Kernel::kRows, p)) return Kernel::kStrided;
   const std::optional<Problem> of_runs = with_runs_as_elements(p);
   if (!of_runs) return Kernel::kRows;
-  const Kernel tiles = choose_tile(*of_runs, facts);
-  return tiles == Kernel::kStaged && streams_long_runs(*of_runs, facts) ? Kernel::kRows : tiles;
+  const Kernel tiles = choose_tile(*of_runs, m);
+  return tiles == Kernel::kStaged && streams_long_runs(*of_runs, m) ? Kernel::kRows : tiles;
 }
 
 }  // namespace
@@ -992,11 +956,12 @@ const std::vector<Kernel>& kernels_cpu() {
 
 Plan plan_cpu(const Problem& problem, const CpuFacts& facts) {
   const Problem p = normalize(problem);
-  return finish(p, facts, choose(p, facts));
+  const Machine m(facts);
+  return finish(p, m, choose(p, m));
 }
 
 Plan plan_cpu_forced(const Problem& problem, const CpuFacts& facts, Kernel kernel) {
-  return finish(normalize(problem), facts, kernel);
+  return finish(normalize(problem), Machine(facts), kernel);
 }
 
 }  // namespace tx
