@@ -24,6 +24,7 @@
 
 #include "core/normalize.h"
 #include "core/plan_cpu.h"
+#include "core/tiles_cpu.h"
 #include "cpu/run.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "core/plan_cpu.h"
+#include "core/tiles_cpu.h"
 
 namespace tx {
 namespace {

@@ -1,6 +1,6 @@
 // The tuned numbers of the CPU planner, beside the measurements that chose them: first those of every
 // machine, then, in CpuTuning, a value for each kind of machine. Limits that the run knows too are in
-// plan_cpu.h.
+// tiles_cpu.h.
 //
 // How the measurements read: parts of the speed of a copy of as many bytes, "before -> with this". Problems
 // are named, or drawn at random and then summed up by their geometric mean; in rows, by bytes of an element.
@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "core/plan_cpu.h"
+#include "core/tiles_cpu.h"
 
 namespace tx {
 

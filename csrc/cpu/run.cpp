@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "core/plan_cpu.h"
+#include "core/tiles_cpu.h"
 #include "cpu/isa.h"
 #include "cpu/staged.h"
 #include "cpu/tiles.h"

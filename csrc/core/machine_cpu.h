@@ -1,0 +1,51 @@
+// A machine with its tuned numbers, how much of its caches a problem fills, and the row of a table that an
+// element has.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+
+#include "core/plan_cpu.h"
+#include "core/tuning_cpu.h"
+
+namespace tx {
+
+inline constexpr int64_t kLine = 64;
+inline constexpr int64_t kL1WayBytes = 4096;  // of every machine measured
+
+// What the tables and the micro-kernels know an element by: 1, 2, 4, 8 or 16 bytes, and no run.
+inline bool is_plain(int64_t element_bytes) {
+  return element_bytes <= 16 && std::has_single_bit(static_cast<uint64_t>(element_bytes));
+}
+
+// The row of a table by log2 of the element's bytes: that of the next plain element, or of the widest.
+inline int width_row(int64_t element_bytes) {
+  return std::min(static_cast<int>(std::bit_width(static_cast<uint64_t>(element_bytes - 1))), 4);
+}
+
+// Elements that make whole lines.
+inline int64_t line_elements(int64_t element_bytes) { return kLine / std::gcd(element_bytes, kLine); }
+
+// A machine with its tuned numbers.
+struct Machine : CpuFacts {
+  const CpuTuning& tuned;
+  explicit Machine(const CpuFacts& facts) : CpuFacts(facts), tuned(find_tuning(facts)) {}
+};
+
+// A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
+inline bool leaves_early(const Machine& m) { return m.tuned.near_cache && !m.tuned.moves_lines; }
+
+// The last cache, or what counts as such.
+inline int64_t cache_bytes(const Machine& m) {
+  return m.tuned.near_cache ? m.l3_bytes : std::max(kFarCacheBytes, m.threads * m.l2_bytes / 4 * 3);
+}
+
+// Whether a problem moves at least so many eighths of the last cache.
+inline bool fills(const Problem& p, const Machine& m, double eighths) {
+  return static_cast<double>(2 * element_count(p) * p.element_bytes) >=
+         static_cast<double>(cache_bytes(m)) / 8 * eighths;
+}
+
+}  // namespace tx

@@ -1,0 +1,90 @@
+// The CPU kernels' tiles, for the planner that chooses them and the loops that run them: their sides, their
+// shapes, and what of them lies together in memory.
+#pragma once
+
+#include <cstdint>
+
+#include "core/plan.h"
+
+namespace tx {
+
+struct Machine;
+
+// A tile spans the last dim and at most one other, which is this function of the kernel and the problem; -1
+// if none. For kTile and kStaged it is the dim that is contiguous in the input: a tile's rows. A fused tile
+// spans plan.fused_cols last dims, and plan.fused_rows dims from this one on.
+int tile_row_dim(Kernel kernel, const Problem& normalised);
+
+// The dim that continues `row` in the input, which a fused tile's rows are numbered by too; -1 if none.
+int next_row_dim(const Problem& normalised, int row);
+
+// Most rows, and most columns, of a tile whose sides are several dims.
+inline constexpr int64_t kMostFused = 1024;
+
+// kPieces: how many of the last dims, but not all, make the largest piece: a permutation of at most
+// kMostPieceBytes that is dense on both sides; 0 if none do.
+int piece_dims(const Problem& normalised);
+int64_t piece_bytes(const Problem& normalised);
+inline constexpr int64_t kMostPieceBytes = 384;
+
+// Pieces that a tile has, about: where they are gathered to be streamed, and else. Streamed 16, 4 and 1 KiB
+// at a time, of a copy (Zen 5): 400000 x 3 x 5 -> 0,2,1 in 1 byte .65 .92 .92, in 4 .72 .93 .91, in 8 .75 .89
+// .90, 300000 x 5 x 5 in 4 .65 .92 .96, 400000 x 3 x 3 x 3 -> 0,2,1,3 in 4 .66 .91 .77.
+inline constexpr int64_t kStreamedPiecesBytes = 4 << 10, kPiecesBytes = 16 << 10;
+
+// kRows: short runs that follow one another in the output, as plan.fused_cols = 2 says, are gathered about so
+// many bytes at a time for each of so many rows at most, and streamed as whole lines.
+inline constexpr int64_t kGatheredBytes = 1024, kGatheredRows = 64;
+
+// Rows and columns of a whole tile.
+int64_t tile_rows(const Plan& plan);
+int64_t tile_cols(const Plan& plan);
+
+// kTile: most rows of a tile that carries.
+inline constexpr int64_t kCarriedRows = 1024;
+
+// The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
+// dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole
+// tile has so many bytes.
+int first_adjoining_dim(const Plan& plan);
+int64_t adjoining_bytes(const Plan& plan);
+
+// kStaged writes an output row when it has at least this much of it: whole lines, enough for a DRAM page to
+// be opened.
+inline constexpr int64_t kStagedRunBytes = 256;
+
+// What kStaged may keep of all rows of a tile, kept small enough for a thread's stack and its L2 cache.
+inline constexpr int64_t kStagingBytes = 256 << 10;
+
+// Bytes that kStaged keeps of one row between two writes, and what that takes of the staging memory.
+int64_t staged_row_bytes(const Plan& plan);
+int64_t staged_pitch(int64_t row_bytes);
+
+// ---- For the planner.
+
+// Whether the micro-kernels split a few rows that lie side by side in the input, or merge a few columns that
+// lie so in the output.
+bool splits(const Problem& normalised, int row);
+bool merges(const Problem& normalised, int row);
+
+// How many dims each side of a tile is made of.
+struct Sides {
+  int row_dims = 1;
+  int col_dims = 1;
+
+  bool fuse() const { return row_dims > 1 || col_dims > 1; }
+};
+Sides fuse_sides(const Problem& normalised, int row, const Machine& machine);
+
+// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache,
+// or in two side by side.
+int64_t rows_in_sets(const Problem& normalised, int row, int row_dims, int64_t tile_rows, int sets);
+
+// Whether direct tiles ask for the lines of tiles to come: where a vector is a line, but cores move it in
+// halves, from where their own caches do not have them.
+bool tiles_ask(const Problem& normalised, const Machine& machine);
+
+// The tile of a plan whose kernel, stores, order, fused dims and threads are chosen.
+void set_tile(Plan& plan, const Machine& machine);
+
+}  // namespace tx
