@@ -1218,7 +1218,7 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
         ((1000, 1000), "tile tile tile stream stream", "tile tile tile tile stream"),  # 16 MB of 8 bytes
         ((1472, 1600), "tile tile stream+ stream stream", "tile tile tile stream stream"),
         ((2624, 2624), "stream stream+ stream+ stream stream", "tile stream+ stream+ stream stream"),
-        ((2048, 2560), "tile stream+ stream stream stream", "tile stream+ stream stream stream"),  # 4 in blocks
+        ((2048, 2560), "tile stream+ stream+ stream stream", "tile stream+ stream+ stream stream"),  # 4 in blocks
         ((2401, 2403), "carry carry+ carry+ carry+ carry+", "tile carry+ carry+ carry+ carry+"),  # no whole lines
         ((1101, 1103), "tile tile tile carry+ carry+", "tile tile tile tile carry+"),
         ((256, 128, 128), "tile stream+ stream+ stream stream", "tile tile stream+ stream stream"),
@@ -1343,7 +1343,8 @@ def test_which_rows_are_carried() -> None:
     ],
 )
 def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[int, ...], sizes: list[int]) -> None:
-    """Elements wider than 4 bytes only where cores move lines in halves. Whole blocks, two lines down."""
+    """Elements wider than 4 bytes by output rows only where cores move lines in halves; of 8 bytes by input rows
+    where lines are asked for into L1. Whole blocks: two lines down, or 8 and 16 that are asked for together."""
 
     def plan(size: int, l1_kib: int = 32, carries_bytes: bool = True, l3_mib: int = 32) -> _C.Plan:
         facts = {"l1_bytes": l1_kib << 10, "l3_bytes": l3_mib << 20, "line_vectors": 1}
@@ -1354,7 +1355,12 @@ def test_which_rows_are_carried_in_blocks(shape: tuple[int, ...], dims: tuple[in
     for mib in (32, 300):
         found = [plan(size, 48, l3_mib=mib) for size in ALL_WIDTHS]
         assert all(p.carries for p in found)
-        assert [p.element_bytes for p in found if p.order == "in_blocks"] == [n for n in sizes if n <= 4]
+        blocks = [p for p in found if p.order == "in_blocks"]
+        by_input = [n for n in sizes if n <= 4] + [8] * (mib == 32 and 4 in sizes)
+        assert [p.element_bytes for p in blocks] == by_input
+        for p in blocks:
+            height = p.tile[p.in_strides.index(p.element_bytes)] * p.element_bytes
+            assert p.prefetches_l1 == (mib == 32) and height % (512 if mib == 32 else 128) == 0, p
         byte = found[0]
         assert byte.tile[byte.in_strides.index(1)] <= (1024 if byte.order == "in_blocks" else 512)
     assert not plan(1, 48, carries_bytes=False).carries and not plan(1, 32, carries_bytes=False).carries

@@ -175,7 +175,8 @@ bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
 }
 
 // Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
-// of L2, wider elements; these not where cores move lines. In tiles -> in blocks:
+// of L2, wider elements; these not where cores move lines, but where lines are asked for into L1, 8 bytes by
+// input rows (kCarriedBlock has what that is worth). In tiles -> in blocks:
 //   Zen 4, input rows next to multiples of 4 KiB, 2 and 4 bytes (six, three)   .37 .36 -> .43 .54
 //                         next to odd ones of 2 KiB, 1 to 4 bytes (two each)   .64 .79 .94 -> .69 .79 .92
 //                         next to odd ones of 1 KiB                            .60 .86 .96 -> .59 .81 .94
@@ -187,12 +188,11 @@ bool carries_blocks(const Problem& p, const Machine& m) {
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
-  if (e > 4) {
-    if (m.tuned.moves_lines) return false;
-    const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
-    return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
-  }
-  return sets_of_rows(p.dims[p.rank - 1].in_stride, line_elements(e), kLine) <= kFewL1Sets;
+  if (e <= 4 || (e == 8 && m.tuned.asks_into_l1))
+    return sets_of_rows(p.dims[p.rank - 1].in_stride, line_elements(e), kLine) <= kFewL1Sets;
+  if (m.tuned.moves_lines) return false;
+  const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
+  return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
 }
 
 // Whether direct tiles are streamed: where that pays, and only whole lines of the output are written. What is
@@ -338,6 +338,7 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
     }
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
+  plan.prefetches_l1 = m.tuned.asks_into_l1 && can_ask_into_l1(plan, m);
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
     const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), m);
     plan.fused_rows = sides.row_dims;
@@ -351,7 +352,6 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
     plan.prefetches =
         !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, m);
   if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, m);
-  plan.prefetches_l1 = m.tuned.asks_into_l1 && can_ask_into_l1(plan, m);
   plan.edge_rows = edge_rows(plan, m);
   return plan;
 }
@@ -448,19 +448,25 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   return bits % std::min<int64_t>(e, 8) == 0;
 }
 
-// Where that wins. Of a copy, into L2 and so, Zen 5, two threads; one: six matrices of 30 to 100 MB drawn
-// at random, at any pitch, 2 to 16 bytes .68 .84 .88 .92; .65 .82 .93 .81 -> .72 .87 .91 .94; .69 .86 .96
-// .84, of whole lines in 2 and 4 .94 1.02; .79 .83 -> .93 1.03; .91 .95; while a round trip between the
-// cores took 400 ns, in blocks, two threads, seven in 2 bytes .54 -> .68, 5001 x 4096 and 3001 x 4096 in 4
-// .43 .43 -> .69 .68; but of whole lines five in 4 in blocks .83 -> .78, eight in 8 and in 16 .89 .97 ->
-// .87 .95, 8192^2 in 1 byte .76 -> .70. Not on other machines: Xeon, 16 threads; 4, seven of whole lines,
-// 2 to 16 bytes .83 .97 .90 .97; .75 .80 .90 .96 -> .77 .89 .90 1.00; .66 .76 .83 .90. Zen 4, 256 x 128 x
-// 128 in 2 .75 -> .66.
+// Where that wins. Into L2 -> into L1, 2 to 16 bytes:
+//   Zen 5, six of 30 to 100 MB at any pitch, two threads      .68 .84 .88 .92 -> .72 .87 .91 .94
+//                                            one              .65 .82 .93 .81 -> .69 .86 .96 .84
+//          of whole lines, 2 and 4 bytes, two; one            .94 1.02, .79 .83 -> .93 1.03, .91 .95
+//          in blocks, 400 ns apart, seven in 2 bytes          .54 -> .68
+//                                   5001 and 3001 x 4096 in 4 .43 .43 -> .69 .68
+//     three each in blocks of one shape, at any pitch, 1 byte .53 .71 -> .54 .74
+//     but eight of whole lines in 8 and in 16                 .89 .97 -> .87 .95
+//         8192^2 in 1                                         .76 -> .70
+//   Xeon, seven of whole lines, 16 threads                    .83 .97 .90 .97 -> .77 .89 .90 1.00
+//                               four                          .75 .80 .90 .96 -> .66 .76 .83 .90
+//   Zen 4, 256 x 128 x 128 in 2                               .75 -> .66
 bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts) {
   const int64_t e = plan.problem.element_bytes;
   if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
-  if (facts.line_vectors != 1 || !is_plain(e) || e == 1) return false;
-  return plan.carries || e == 2 || (e == 4 && plan.order == TileOrder::kInTurn);
+  if (facts.line_vectors != 1 || !is_plain(e)) return false;
+  if (plan.order == TileOrder::kInBlocks)
+    return plan.carries ? e <= 8 && (e > 1 || facts.carries_bytes) : e == 2 || e == 4;
+  return plan.carries ? e > 1 : e == 4;
 }
 
 std::string why_not_cpu(Kernel kernel, const Problem& p) {

@@ -1,4 +1,4 @@
-// The orders in which a direct tile's squares of vectors are moved.
+// The orders in which a direct tile's squares of vectors are moved, and the shapes of blocks of them.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,35 @@ enum class TileOrder : uint8_t {
   kDiagonal,   // the same of several such, along diagonals
   kInBlocks    // several vectors on each side, one block read as another is written
 };
+
+// Tiles of a block, down and across, in lines' worths, and how many lines of an input row are asked for
+// together. By log2 of the element's bytes; down and across the best of one to four. Of a copy, Zen 4; Xeon
+// of 16 threads; 4, all with AVX-512: within the caches, three or four matrices whose rows conflict, in the
+// shapes of two and four lines before and these, .53 .44 .51; .53 .44 .66; .49 .44 .55 -> .58 .46 .54; .57
+// .46 .66; .54 .44 .52. Past them 8192^2, 8000^2 and 4096^2, 2 bytes with two lines down, with one and in the
+// shape before .87 .89 .84; .76 .73 .67; .71 .61 .64.
+//
+// One line of each row after the other is slow to come: the machine's prefetchers follow from the second or
+// third on (lines of 8191 x 8193 in 1 byte merely moved, one, two and four asked for together 3.8, 3.1
+// and 3.0 ms, and 3.5 without the line that a row's piece ends in). As many as are read at once, and so,
+// streamed, four matrices, Zen 4; three, Xeon: 1 byte .77 -> .82; .59 .50 -> .68 .60, 2 bytes .84 -> .86; .75
+// .66 -> .76 .65, 4 bytes, which had {4, 2}, .91 -> .91, 2048^2 .60 -> .74; to rows at any pitch, three and
+// two, 1 to 16 bytes .58 .68 .77 .66 .79 -> .66 .78 .85 .68 .81; 1 to 4 bytes .51 .56 .61, .41 .47 .50 -> .53
+// .59 .68, .44 .54 .59. Within the caches it makes no difference.
+struct BlockShape {
+  int down, across, together;
+};
+inline constexpr BlockShape kStoredBlock[5] = {{1, 4, 1}, {2, 4, 2}, {2, 4, 2}, {4, 4, 4}};
+// Streamed and carried by whether lines are asked for into L1: then many of a row together, from low blocks
+// to whole lines and from high ones to rows at any pitch. Of a copy, in the shapes for L2 and so, Zen 5, one
+// thread; two: whole lines, four each whose rows conflict, 2 and 4 bytes .69 .73 -> .83 .86; .77 .82 -> .81
+// .86, ten of 2 bytes whose rows do not .96 .89 -> 1.03 .88; at any pitch, three each whose input rows share
+// sets, 1, 2 and 4 bytes .45 .51 .63 -> .50 .67 .77; .59 .69 .73 -> .60 .78 .94, five of 8, which were
+// carried in tiles, .71 .75 -> .86 .90. (Whole lines in high blocks, {4, 1, 8}, 2 bytes .65 .78 -> .53 .62;
+// of 1 byte none.)
+inline constexpr BlockShape kStreamedBlock[2][5] = {{{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
+                                                    {{}, {1, 2, 16}, {1, 2, 16}}};
+inline constexpr BlockShape kCarriedBlock[2][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
+                                                   {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}}};
 
 }  // namespace tx

@@ -53,11 +53,14 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
 
-// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count: of 496 rows,
-// and of 512 (Zen 4, 8191 x 8193 in 4 bytes), .72 and .77 of a copy.
+// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count (Zen 4, 8191 x
+// 8193 in 4 bytes, of 496 rows, and of 512, .72 and .77 of a copy), and all whose lines are asked for
+// together (Zen 5, one thread, 5003 x 1025 in 4, of 640, and of 1024, .56 and .73).
 int64_t step_rows(const Plan& plan) {
-  const int64_t line = line_elements(plan.problem.element_bytes);
-  return plan.carries && plan.order == TileOrder::kInBlocks ? 2 * line : line;
+  const int64_t e = plan.problem.element_bytes, line = line_elements(e);
+  if (!plan.carries || plan.order != TileOrder::kInBlocks) return line;
+  const BlockShape& block = kCarriedBlock[plan.prefetches_l1][width_row(e)];
+  return (plan.prefetches_l1 ? block.together : block.down) * line;
 }
 
 // Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.

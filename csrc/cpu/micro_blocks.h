@@ -3,33 +3,13 @@
 
 #include <cstdint>
 
+#include "core/tile_order.h"
 #include "cpu/micro.h"
 #include "cpu/micro_rows.h"
 #include "cpu/micro_tile.h"
 
 namespace tx::cpu {
 namespace {
-
-// Tiles of a block, down and across, in lines' worths, and how many lines of an input row are asked for
-// together. By log2 of the element's bytes; down and across the best of one to four. Of a copy, Zen 4; Xeon
-// of 16 threads; 4, all with AVX-512: within the caches, three or four matrices whose rows conflict, in the
-// shapes of two and four lines before and these, .53 .44 .51; .53 .44 .66; .49 .44 .55 -> .58 .46 .54; .57
-// .46 .66; .54 .44 .52. Past them 8192^2, 8000^2 and 4096^2, 2 bytes with two lines down, with one and in the
-// shape before .87 .89 .84; .76 .73 .67; .71 .61 .64.
-//
-// One line of each row after the other is slow to come: the machine's prefetchers follow from the second or
-// third on (lines of 8191 x 8193 in 1 byte merely moved, one, two and four asked for together 3.8, 3.1
-// and 3.0 ms, and 3.5 without the line that a row's piece ends in). As many as are read at once, and so,
-// streamed, four matrices, Zen 4; three, Xeon: 1 byte .77 -> .82; .59 .50 -> .68 .60, 2 bytes .84 -> .86; .75
-// .66 -> .76 .65, 4 bytes, which had {4, 2}, .91 -> .91, 2048^2 .60 -> .74; to rows at any pitch, three and
-// two, 1 to 16 bytes .58 .68 .77 .66 .79 -> .66 .78 .85 .68 .81; 1 to 4 bytes .51 .56 .61, .41 .47 .50 -> .53
-// .59 .68, .44 .54 .59. Within the caches it makes no difference.
-struct BlockShape {
-  int down, across, together;
-};
-constexpr BlockShape kStoredBlock[5] = {{1, 4, 1}, {2, 4, 2}, {2, 4, 2}, {4, 4, 4}};
-constexpr BlockShape kStreamedBlock[5] = {{1, 2, 4}, {2, 2, 4}, {2, 4, 4}};
-constexpr BlockShape kCarriedBlock[5] = {{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}};
 
 // Tiles in blocks, the next one being read while the last is written, some rows of each by turns: a core that
 // reads for long has nothing to write meanwhile (Zen 4, lines of 8191 x 8193 in 4 bytes merely moved, so many
@@ -42,8 +22,8 @@ struct Blocks {
   using Vec = typename I::Vec;
   static constexpr int kSide = Wide::kSide, kLane = Wide::kLane, kLanes = I::kLanes;
   static constexpr int64_t kBytes = sizeof(Vec);
-  static constexpr BlockShape kShape = (carries     ? kCarriedBlock
-                                        : streaming ? kStreamedBlock
+  static constexpr BlockShape kShape = (carries     ? kCarriedBlock[to_l1]
+                                        : streaming ? kStreamedBlock[to_l1]
                                                     : kStoredBlock)[__builtin_ctz(e)];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
@@ -55,12 +35,15 @@ struct Blocks {
 
   struct Reader {
     static constexpr int kRead = kLanes * kBytes;  // bytes at a time
+    static constexpr int kLines = kRead < kLine ? 1 : kRead / kLine;
+    static constexpr bool kAtOnce = kLines % kShape.together == 0;  // what is asked for of a row
     const int64_t pitch;
     Lanes* to = nullptr;
     const char* from = nullptr;
-    int tile = 0, row = 0;  // the next, of those down, and of the rows of a lane
-    intptr_t asked = 0;     // the row of which lines are asked for, whether or not it exists
-    int line = 0;           // the next of them
+    int tile = 0, row = 0;     // the next, of those down, and of the rows of a lane
+    intptr_t asked = 0;        // the row of which lines are asked for, whether or not it exists
+    int line = 0;              // the next of them
+    int read = 0, wanted = 0;  // lines of a row that are read meanwhile, and that are asked for
 
     TX_MEMBER void begin(const char* block, Lanes& lanes) {
       to = &lanes;
@@ -68,17 +51,21 @@ struct Blocks {
       tile = row = 0;
     }
 
-    // Asks for as many lines as are read meanwhile. At any pitch, what a row has of so many ends in one more.
+    // Asks for as many rows' lines as are read meanwhile. At any pitch, what a row has of so many ends in one
+    // more.
     TX_MEMBER void ask() {
-      constexpr int kLines = kRead < kLine ? 1 : kRead / kLine;
-      constexpr bool kWholeRows = kLines % kShape.together == 0;
       if (tile * kRead % kLine != 0) return;
       TX_UNROLL for (int k = 0; k < kLines; ++k) {
-        const int now = kWholeRows ? k % kShape.together : line;
-        Wide::ask_for(asked + now * kLine);
-        line = now + 1;
-        if (line < kShape.together) continue;
-        if constexpr (carries) Wide::ask_for(asked + line * kLine);
+        if constexpr (kAtOnce) {
+          line = k % kShape.together;
+          Wide::ask_for(asked + line * kLine);
+          if (++line < kShape.together) continue;
+          if constexpr (carries) Wide::ask_for(asked + line * kLine);
+        } else {
+          if (line < wanted) Wide::ask_for(asked + line * kLine);
+          if (++line < read) continue;
+          for (; line < wanted; ++line) Wide::ask_for(asked + line * kLine);
+        }
         line = 0;
         asked += pitch;
       }
@@ -153,14 +140,22 @@ struct Blocks {
   static void transpose(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols,
                         char* carried) {
     if (rows == 0 || cols == 0) return;
-    constexpr int64_t kRowsTogether = kShape.together * kLine / e;
     Lanes lanes[2];
     Reader reader{in.pitch};
+    // Rows whose lines are asked for together: parts of one size, about, where a row takes more than one
+    // read.
+    const int64_t most = kShape.together * kLine / e, parts = (rows + most - 1) / most;
+    const int64_t part = streaming && !Reader::kAtOnce ? (rows / kRows + parts - 1) / parts * kRows : most;
     int64_t i = 0, j = 0;
-    // Asks for the lines that follow those of the blocks from here on down.
+    // Asks for the lines that follow those of the part that begins here, on down.
     const auto ask = [&] {
-      const bool down = streaming && i + kRowsTogether < rows;
-      const int64_t row = down ? i + kRowsTogether : streaming ? 0 : i;
+      const bool down = streaming && i + part < rows;
+      const int64_t row = down ? i + part : streaming ? 0 : i;
+      const auto lines = [&](int64_t from) {
+        return static_cast<int>((rows - from < part ? rows - from : part) * e / kLine);
+      };
+      reader.read = lines(i);
+      reader.wanted = lines(row) + (carries ? 1 : 0);
       reader.asked = reinterpret_cast<intptr_t>(in.first) + (down ? j : j + kCols) * in.pitch + row * e;
     };
     ask();
@@ -178,7 +173,7 @@ struct Blocks {
         if (j == cols) j = 0, i += kRows;
       }
       if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr, last_rows);
-      if (i % kRowsTogether == 0) ask();
+      if (i % part == 0) ask();
       reader.begin(in(j) + i * e, lanes[now ^ 1]);
       write(lanes[now], to, to_carry, &reader, last_rows);
     }

@@ -152,33 +152,42 @@ void transpose_asking(const char* in, int64_t in_pitch, char* out, int64_t out_p
 // A tile's columns past the caches, to rows at any pitch. Tiles are best in registers (2 bytes, 8191 x 8193
 // .64 of a copy in strips, .69), and rows long: of the lines that a piece of the input begins and ends in,
 // others have a part.
-template <class I, int e, bool to_l1>
+template <class I, int e, bool to_l1, int abreast>
 TX_INLINE void carry_tiles(Pitched<const char> in, Pitched<char> out, int64_t rows, char* carried) {
   using Wide = Tile<I, e, true, to_l1>;
-  constexpr int kSide = Wide::kSide;
+  constexpr int kSide = Wide::kSide, kCols = abreast * kSide;
   const int64_t whole = rows / kSide * kSide;
-  const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kSide * in.pitch;
+  const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kCols * in.pitch;
   const CarriedRows<e> to{{out, later, in.pitch}, carried};
-  Wide::template stream_abreast<1>(in, to, 0, whole);
+  Wide::template stream_abreast<abreast>(in, to, 0, whole);
   if (whole < rows) {
     alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
-    const Pitched<const char> from = in.from(0, whole * e);
-    transpose<I, e>(e, from.first, in.pitch, rest, kLine, rows - whole, kSide);
-    CarriedRows<e> at = to.from(whole, 0);
-    for (int64_t r = 0; r < rows - whole; ++r)
-      Wide::store(at.template next<false>(), I::load(rest + r * kLine));
-    for (int q = 0; q < kSide; ++q) Wide::ask_for(later + q * in.pitch + whole * e);
+    TX_UNROLL for (int t = 0; t < abreast; ++t) {
+      const Pitched<const char> from = in.from(t * kSide, whole * e);
+      transpose<I, e>(e, from.first, in.pitch, rest, kLine, rows - whole, kSide);
+      CarriedRows<e> at = to.from(whole, t * kLine);
+      for (int64_t r = 0; r < rows - whole; ++r)
+        Wide::store(at.template next<false>(), I::load(rest + r * kLine));
+    }
+    for (int q = 0; q < kCols; ++q) Wide::ask_for(later + q * in.pitch + whole * e);
   }
-  for (int q = 0; q < kSide; ++q) Wide::ask_for(later + q * in.pitch + rows * e - 1);
+  for (int q = 0; q < kCols; ++q) Wide::ask_for(later + q * in.pitch + rows * e - 1);
 }
 
+// (16 bytes two abreast where lines are asked for into L1, Zen 5, seven matrices, one thread; two, .76 .94 ->
+// .88 .95; narrower elements are level or lose.)
 template <class I, int e, bool to_l1>
 void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols, char* carried) {
+  constexpr int kSide = Tile<I, e, true>::kSide, kAbreast = to_l1 && e == 16 ? 2 : 1;
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
-  for (int64_t j = 0; j < cols; j += Tile<I, e, true>::kSide)
-    carry_tiles<I, e, to_l1>(from.from(j, 0), to.from(0, j * e), rows, carried);
+  int64_t j = 0;
+  if constexpr (kAbreast > 1) {
+    for (; j + kAbreast * kSide <= cols; j += kAbreast * kSide)
+      carry_tiles<I, e, to_l1, kAbreast>(from.from(j, 0), to.from(0, j * e), rows, carried);
+  }
+  for (; j < cols; j += kSide) carry_tiles<I, e, to_l1, 1>(from.from(j, 0), to.from(0, j * e), rows, carried);
 }
 
 template <class I, int e, bool to_l1>
@@ -204,17 +213,17 @@ void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, in
   }
 }
 
-// The kernels that stream at any pitch, of elements wider than bytes.
+// The kernels that stream at any pitch, as far as I permutes bytes.
 template <class I, bool to_l1>
 constexpr void add_carried(MicroKernels::Streaming& k) {
   k.carried[1] = stream_carried<I, 2, to_l1>;
   k.carried[2] = stream_carried<I, 4, to_l1>;
   k.carried[3] = stream_carried<I, 8, to_l1>;
   k.carried[4] = stream_carried<I, 16, to_l1>;
+  if constexpr (I::template kPermutes<1>) k.carried_blocks[0] = stream_carried_blocks<I, 1, to_l1>;
   k.carried_blocks[1] = stream_carried_blocks<I, 2, to_l1>;
   k.carried_blocks[2] = stream_carried_blocks<I, 4, to_l1>;
   k.carried_blocks[3] = stream_carried_blocks<I, 8, to_l1>;
-  k.carried_blocks[4] = stream_carried_blocks<I, 16, to_l1>;
 }
 
 // The streaming kernels, made of Line's vectors, where those are whole lines: I's own, or several as one.
@@ -234,10 +243,8 @@ constexpr MicroKernels::Streaming streaming_kernels() {
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
     add_carried<I, false>(k);
-    if constexpr (I::template kPermutes<1>) {
-      k.carried[0] = stream_carried<I, 1, false>;
-      k.carried_blocks[0] = stream_carried_blocks<I, 1, false>;
-    }
+    if constexpr (I::template kPermutes<1>) k.carried[0] = stream_carried<I, 1, false>;
+    k.carried_blocks[4] = stream_carried_blocks<I, 16, false>;
   }
   return k;
 }
@@ -247,9 +254,9 @@ template <class I>
 constexpr MicroKernels::Streaming streaming_kernels_to_l1() {
   MicroKernels::Streaming k{};
   if constexpr (sizeof(typename I::Vec) == kLine) {
-    k.transpose[1] = transpose<I, 2, true, TileOrder::kInTurn, true>;
     k.transpose[2] = transpose<I, 4, true, TileOrder::kInTurn, true>;
     k.blocks[1] = transpose<I, 2, true, TileOrder::kInBlocks, true>;
+    k.blocks[2] = transpose<I, 4, true, TileOrder::kInBlocks, true>;
     add_carried<I, true>(k);
   }
   return k;
