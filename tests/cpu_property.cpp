@@ -336,7 +336,9 @@ class Checker {
               {TileOrder::kInTurn, TileOrder::kCrosswise, TileOrder::kDiagonal, TileOrder::kInBlocks});
           if ((plan.order == TileOrder::kCrosswise && (!ordinary || e > 16)) ||
               (plan.order == TileOrder::kDiagonal && (!ordinary || (e != 4 && e != 8))) ||
-              (plan.order == TileOrder::kInBlocks && e > (ordinary ? 8 : 4)))
+              (plan.order == TileOrder::kInBlocks && e > (ordinary                  ? 8
+                                                          : facts.line_vectors == 1 ? 16
+                                                                                    : 4)))
             plan.order = TileOrder::kInTurn;
         }
         if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
@@ -355,7 +357,8 @@ class Checker {
         if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary)
           plan.edge_rows = random.pick<int>({0, 1, 4, 16});
         if (streams) plan.stores = random.pick<Stores>({Stores::kOrdinary, Stores::kStreaming});
-        plan.prefetches_l1 = tx::can_ask_into_l1(plan, facts) && random.chance(50);
+        const bool only_into_l1 = plan.order == TileOrder::kInBlocks && !plan.carries && e > 4;
+        plan.prefetches_l1 = tx::can_ask_into_l1(plan, facts) && (only_into_l1 || random.chance(50));
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
           const int64_t piece = tx::piece_bytes(plan.problem);
           const int d = plan.problem.rank - 1 - tx::piece_dims(plan.problem);

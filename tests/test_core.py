@@ -1215,13 +1215,13 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
 @pytest.mark.parametrize(
     ("shape", "alone", "several"),  # by width; with "+", lines of tiles to come are asked for into L1
     [
-        ((1000, 1000), "tile tile tile stream stream", "tile tile tile tile stream"),  # 16 MB of 8 bytes
-        ((1472, 1600), "tile tile stream+ stream stream", "tile tile tile stream stream"),
-        ((2624, 2624), "stream stream+ stream+ stream stream", "tile stream+ stream+ stream stream"),
-        ((2048, 2560), "tile stream+ stream+ stream stream", "tile stream+ stream+ stream stream"),  # 4 in blocks
+        ((1000, 1000), "tile tile tile stream+ stream+", "tile tile tile tile stream+"),  # 16 MB of 8 bytes
+        ((1472, 1600), "tile tile stream+ stream+ stream+", "tile tile tile stream+ stream+"),
+        ((2624, 2624), "stream stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),
+        ((2048, 2560), "tile stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),  # 4 in blocks
         ((2401, 2403), "carry carry+ carry+ carry+ carry+", "tile carry+ carry+ carry+ carry+"),  # no whole lines
         ((1101, 1103), "tile tile tile carry+ carry+", "tile tile tile tile carry+"),
-        ((256, 128, 128), "tile stream+ stream+ stream stream", "tile tile stream+ stream stream"),
+        ((256, 128, 128), "tile stream+ stream+ stream+ stream+", "tile tile stream+ stream+ stream+"),
         ((1_000_000, 3), "tile tile stream+ stream stream", "tile tile tile stream stream"),
     ],
 )
@@ -1240,7 +1240,7 @@ def test_when_cores_that_share_a_near_cache_leave_it(shape: tuple[int, ...], alo
 
 
 def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
-    """High tiles, no blocks and fewer prefetches where it is far, as on Xeons of many cores."""
+    """Other tiles and fewer prefetches where it is far, as on Xeons of many cores."""
 
     def plans(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> list[_C.Plan]:
         problem = of_case(shape, dims, size)
@@ -1248,8 +1248,8 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
         return [_C.plan_cpu(problem, 2, l3_bytes=mib << 20, **facts) for mib in (32, 300)]
 
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 4)] == [[64, 64], [512, 32]]
-    assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[512, 32], [512, 32]]
-    assert [plan.order == "in_blocks" for plan in plans((8192, 8192), (1, 0), 4)] == [True, False]
+    assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[1024, 512], [512, 32]]
+    assert [plan.order == "in_blocks" for plan in plans((8192, 8192), (1, 0), 4)] == [True, True]
     assert [plan.order == "in_blocks" for plan in plans((8192, 8192), (1, 0), 2)] == [True, True]
     assert [plan.kernel for plan in plans((8192, 8192), (1, 0), 1)] == ["tile", "tile"]
     assert [plan.prefetches for plan in plans((8191, 8193), (1, 0), 1)] == [True, False]

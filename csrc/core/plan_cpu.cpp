@@ -149,11 +149,14 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
   return fills(p, m, kShortSidesLeave);
 }
 
-// Of what is streamed, 2 bytes, 8 and 16 being better off one vector's height at a time; 1 too, but without
-// conflicts where cores move lines in halves; 4 with conflicts and a near cache, where cores move lines in
-// halves of input rows alone. Of what is stored, what conflicts, but not where cores move lines and share a
-// far cache. In tiles -> in blocks:
-//   streamed, Xeon, 16 threads; 4, 8192^2 in 4 bytes                                   .52 .40 -> .74 .71
+// Of what is streamed, 2 bytes, 8 and 16 where lines are asked for into L1 (but 1000000 x 16 in 8 .89 ->
+// .80); 1 too, but without conflicts where cores move lines in halves; 4 with conflicts, where cores move
+// lines in halves of input rows alone. Of what is stored, what conflicts, but not where cores move lines and
+// share a far cache. In tiles -> in blocks:
+//   streamed, Xeon, six in 4 bytes whose rows conflict, 16 threads; 4; 2               .70 .59 .64 -> .77 .80
+//   .90
+//                   seven others                                                       .90 .83 .82 -> .85 .91
+//                   .84
 //   Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB                        .66 -> .73
 //          8192^2 and 4096^2 in 2                                                      .79 -> .86
 //          nine in 4 whose input rows lie at multiples of 4 KiB, and 16 others         .84 .89 -> .87 .84
@@ -165,12 +168,14 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
 //          16            .49 .37 .41 .59 -> .55 .46 .50 .68
 bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
   const int64_t e = p.element_bytes;
-  if (!is_plain(e) || e > (streaming ? 4 : 8)) return false;
-  if (!streaming && m.tuned.moves_lines && !m.tuned.near_cache) return false;
+  if (!is_plain(e)) return false;
+  if (!streaming && (e > 8 || (m.tuned.moves_lines && !m.tuned.near_cache))) return false;
   if (!streaming) return tiles_cross(p, m) ? crossing_rows_conflict(p, m) : stored_rows_conflict(p, m);
-  const bool conflict = rows_conflict(p, tile_row_dim(Kernel::kTile, p), m);
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const bool conflict = rows_conflict(p, row, m);
+  if (e > 4) return m.tuned.asks_into_l1 && p.dims[row].extent * e >= 4 * kLine;
   if (e == 2) return true;
-  if (!leaves_early(m)) return e == 1 || (conflict && m.tuned.near_cache);
+  if (!leaves_early(m)) return e == 1 || conflict;
   return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kL1WayBytes == 0);
 }
 
@@ -465,7 +470,7 @@ bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts) {
   if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
   if (facts.line_vectors != 1 || !is_plain(e)) return false;
   if (plan.order == TileOrder::kInBlocks)
-    return plan.carries ? e <= 8 && (e > 1 || facts.carries_bytes) : e == 2 || e == 4;
+    return plan.carries ? e <= 8 && (e > 1 || facts.carries_bytes) : e > 1;
   return plan.carries ? e > 1 : e == 4;
 }
 

@@ -237,10 +237,10 @@ struct CpuTuning {
   ByWidth<int64_t> carried_row_bytes;
   ByWidth<int64_t> carried_rows;
 
-  ByWidth<TileShape> direct;     // in turn, unless as high as a thread's share
-  ByWidth<TileShape> crowded;    // the same where output rows crowd
-  ByWidth<TileShape> streamed;   // high and narrow tiles read on from where they were
-  TileShape streamed_blocks[3];  // in blocks, of 1 to 4 bytes
+  ByWidth<TileShape> direct;           // in turn, unless as high as a thread's share
+  ByWidth<TileShape> crowded;          // the same where output rows crowd
+  ByWidth<TileShape> streamed;         // high and narrow tiles read on from where they were
+  ByWidth<TileShape> streamed_blocks;  // in blocks
 };
 
 // A far last cache, that many cores share: Xeon. Each core moves a line at once.
@@ -287,7 +287,11 @@ inline constexpr CpuTuning kFarCache = {
     // 64 x 64 -> so, 16 threads; 4: 8192^2 in 8 bytes .43 .31 -> .61 .56, in 16 .44 .42 -> .65 .61, in 4 .52
     // .40 -> .74 .71; 8000^2 in 8 .80 .82 -> .90 .97.
     .streamed = {{{64, 64}, {64, 64}, {512, 32}, {512, 32}, {512, 32}}},
-    .streamed_blocks = {{256, 2048}, {128, 2048}, {64, 1024}},
+    // Of 256 x 2048, 512 x 1024, 256 x 1024, and 1024 x 512
+    //   1 byte, five, 16 threads; 4        .74 .79 .74 .78, .64 .69 .63 .69
+    //   2 bytes, six, of 128 x 2048 first  .80 .79 .82 .78, .72 .73 .74 .74
+    //   4 bytes, six whose rows conflict   - .79 .81 .77, - .78 .74 .80
+    .streamed_blocks = {{{512, 1024}, {256, 1024}, {1024, 512}}},
 };
 
 // Likewise where cores move a line in halves, or vectors are smaller: AVX2.
@@ -355,7 +359,7 @@ inline constexpr CpuTuning kNearCache = {
     .streamed = {{{64, 64}, {64, 64}, {64, 64}, {512, 32}, {512, 32}}},
     // As kFarCache has them -> so, 8192^2, 8000^2 and 6144^2: 1 byte .64 -> .72, 2 bytes .72 -> .77, 8192^2
     // and 6144^2 in 4 .71 -> .77; one thread, the first two, .58 .76 -> .66 .81.
-    .streamed_blocks = {{1024, 1024}, {1024, 1024}, {512, 1024}},
+    .streamed_blocks = {{{1024, 1024}, {1024, 1024}, {512, 1024}, {1024, 512}, {1024, 512}}},
 };
 
 // One of them alone leaves the cache sooner: what is stored past some eighths of it is what was fetched in
@@ -436,7 +440,7 @@ inline constexpr CpuTuning kNearCacheHalves = {
     .streamed = {{{1024, 256}, {1024, 128}, {2048, 64}, {2048, 32}, {1024, 16}}},
     // As wide as four lines: 8192^2, 8000^2, 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58 .62
     // .48, 2 bytes .71 .72 .58.
-    .streamed_blocks = {{1024, 256}, {1024, 128}, {1024, 64}},
+    .streamed_blocks = {{{1024, 256}, {1024, 128}, {1024, 64}}},
 };
 
 // Which of them a machine is, as far as can be told: a core does not move a line at once where vectors are

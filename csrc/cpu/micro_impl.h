@@ -257,6 +257,8 @@ constexpr MicroKernels::Streaming streaming_kernels_to_l1() {
     k.transpose[2] = transpose<I, 4, true, TileOrder::kInTurn, true>;
     k.blocks[1] = transpose<I, 2, true, TileOrder::kInBlocks, true>;
     k.blocks[2] = transpose<I, 4, true, TileOrder::kInBlocks, true>;
+    k.blocks[3] = transpose<I, 8, true, TileOrder::kInBlocks, true>;
+    k.blocks[4] = transpose<I, 16, true, TileOrder::kInBlocks, true>;
     add_carried<I, true>(k);
   }
   return k;
