@@ -1218,7 +1218,8 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
         ((1000, 1000), "tile tile tile stream+ stream+", "tile tile tile tile stream+"),  # 16 MB of 8 bytes
         ((1472, 1600), "tile tile stream+ stream+ stream+", "tile tile tile stream+ stream+"),
         ((2624, 2624), "stream stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),
-        ((2048, 2560), "tile stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),  # 4 in blocks
+        ((2048, 2560), "tile stream+ stream stream+ stream+", "tile stream+ stream stream+ stream+"),  # 4 in blocks
+        ((4096, 2560), "stream stream+ stream+ stream+ stream+", "stream stream+ stream+ stream+ stream+"),
         ((2401, 2403), "carry carry+ carry+ carry+ carry+", "tile carry+ carry+ carry+ carry+"),  # no whole lines
         ((1101, 1103), "tile tile tile carry+ carry+", "tile tile tile tile carry+"),
         ((256, 128, 128), "tile stream+ stream+ stream+ stream+", "tile tile stream+ stream+ stream+"),

@@ -149,23 +149,22 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
   return fills(p, m, kShortSidesLeave);
 }
 
-// Of what is streamed, 2 bytes, 8 and 16 where lines are asked for into L1 (but 1000000 x 16 in 8 .89 ->
-// .80); 1 too, but without conflicts where cores move lines in halves; 4 with conflicts, where cores move
-// lines in halves of input rows alone. Of what is stored, what conflicts, but not where cores move lines and
-// share a far cache. In tiles -> in blocks:
-//   streamed, Xeon, six in 4 bytes whose rows conflict, 16 threads; 4; 2               .70 .59 .64 -> .77 .80
-//   .90
-//                   seven others                                                       .90 .83 .82 -> .85 .91
-//                   .84
-//   Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB                        .66 -> .73
-//          8192^2 and 4096^2 in 2                                                      .79 -> .86
-//          nine in 4 whose input rows lie at multiples of 4 KiB, and 16 others         .84 .89 -> .87 .84
-//   stored, Zen 4, three in 8, staged -> so                                            .53 -> .70
-//   stored, Xeon, 23 whose rows conflict, 1 to 8 bytes, in blocks -> in tiles
-//          one thread    .40 .32 .36 .54 -> .44 .36 .40 .57
-//          two           .38 .30 .35 .50 -> .47 .39 .44 .59
-//          four          .35 .27 .37 .54 -> .54 .41 .48 .68
-//          16            .49 .37 .41 .59 -> .55 .46 .50 .68
+// Of what is streamed, 2 bytes, 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
+// worth; but 1000000 x 16 in 8 .89 -> .80); 1 too, but without conflicts where cores move lines in halves; 4
+// with conflicts, where cores move lines in halves of input rows alone. Of what is stored, what conflicts,
+// but not where cores move lines and share a far cache. In tiles -> in blocks:
+//   streamed, Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB         .66 -> .73
+//                    8192^2 and 4096^2 in 2                                       .79 -> .86
+//                    nine in 4 whose input rows lie at multiples of 4 KiB         .84 -> .87
+//                    16 others in 4                                               .89 -> .84
+//             Xeon, six in 4 whose rows conflict, 16 threads; 4; 2    .70 .59 .64 -> .77 .80 .90
+//                   seven others                                      .90 .83 .82 -> .85 .91 .84
+//   stored, Zen 4, three in 8, staged -> so                                       .53 -> .70
+//           Xeon, 23 whose rows conflict, 1 to 8 bytes, in blocks -> in tiles
+//             one thread    .40 .32 .36 .54 -> .44 .36 .40 .57
+//             two           .38 .30 .35 .50 -> .47 .39 .44 .59
+//             four          .35 .27 .37 .54 -> .54 .41 .48 .68
+//             16            .49 .37 .41 .59 -> .55 .46 .50 .68
 bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e)) return false;
@@ -180,8 +179,8 @@ bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
 }
 
 // Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
-// of L2, wider elements; these not where cores move lines, but where lines are asked for into L1, 8 bytes by
-// input rows (kCarriedBlock has what that is worth). In tiles -> in blocks:
+// of L2, wider elements; these not where cores move lines, but 8 bytes by input rows where lines are asked
+// for into L1 (kCarriedBlock). In tiles -> in blocks:
 //   Zen 4, input rows next to multiples of 4 KiB, 2 and 4 bytes (six, three)   .37 .36 -> .43 .54
 //                         next to odd ones of 2 KiB, 1 to 4 bytes (two each)   .64 .79 .94 -> .69 .79 .92
 //                         next to odd ones of 1 KiB                            .60 .86 .96 -> .59 .81 .94
@@ -317,6 +316,16 @@ int edge_rows(const Plan& plan, const Machine& m) {
   return std::max(static_cast<int>(line_elements(bytes)) / std::max(m.line_vectors, 1), kLeast);
 }
 
+// Whether a streamed tile's lines are asked for into L1; 4 bytes in blocks to whole lines only beyond so many
+// eighths of the last cache. Else -> so, Zen 5, two threads; one, 2048^2 .81 .94 -> .57 .66, 2048 x 3072 .97
+// .62 -> .77 .79, 3072^2 .85 .55 -> .85 .85, 4096 x 3072 .71 .61 -> .81 .87.
+bool asks_into_l1(const Plan& plan, const Machine& m) {
+  constexpr int kWordBlocks = 16;
+  if (!m.tuned.asks_into_l1 || !can_ask_into_l1(plan, m)) return false;
+  const bool words = plan.problem.element_bytes == 4 && plan.order == TileOrder::kInBlocks && !plan.carries;
+  return !words || fills(plan.problem, m, kWordBlocks);
+}
+
 Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
@@ -343,7 +352,7 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
     }
   }
   plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
-  plan.prefetches_l1 = m.tuned.asks_into_l1 && can_ask_into_l1(plan, m);
+  plan.prefetches_l1 = asks_into_l1(plan, m);
   if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
     const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), m);
     plan.fused_rows = sides.row_dims;

@@ -30,14 +30,20 @@ struct BlockShape {
   int down, across, together;
 };
 inline constexpr BlockShape kStoredBlock[5] = {{1, 4, 1}, {2, 4, 2}, {2, 4, 2}, {4, 4, 4}};
-// Streamed and carried by whether lines are asked for into L1: then many of a row together, from low blocks
-// to whole lines and from high ones to rows at any pitch. Of a copy, in the shapes for L2 and so, Zen 5, one
-// thread; two: whole lines, four each whose rows conflict, 2 and 4 bytes .69 .73 -> .83 .86; .77 .82 -> .81
-// .86, ten of 2 bytes whose rows do not .96 .89 -> 1.03 .88; ten each, in tiles and so, 8 and 16 bytes .97
-// .97 -> 1.00 1.06; .96 1.00 -> .95 .99, 8192^2 .73 .63 -> .76 .82; .79 .87 -> .86 .90; at any pitch, three
-// each whose input rows share sets, 1, 2 and 4 bytes .45 .51 .63 -> .50 .67 .77; .59 .69 .73 -> .60 .78 .94,
-// five of 8, which were carried in tiles, .71 .75 -> .86 .90. (Whole lines in high blocks, {4, 1, 8}, 2 bytes
-// .65 .78 -> .53 .62; of 1 byte none.)
+
+// Streamed and carried, by whether lines are asked for into L1: then up to 1 KiB of a row together, in low
+// blocks to whole lines, and in high ones to rows at any pitch. Shapes for L2, or tiles -> so, Zen 5, one
+// thread; two:
+//   whole lines, four each whose rows conflict, 2 and 4 bytes    .69 .73, .77 .82 -> .83 .86, .81 .86
+//     ten of 2 bytes whose rows do not                           .96, .89 -> 1.03, .88
+//     ten each, 8 and 16 bytes                                   .97 .97, .96 1.00 -> 1.00 1.06, .95 .99
+//     8192^2 in 8 and 16                                         .73 .63, .79 .87 -> .76 .82, .86 .90
+//     three in 2 that conflict, 512 bytes together, and 1 KiB    .70, .72 -> .86, .86
+//   at any pitch, three each whose input rows share sets of L1
+//     1, 2 and 4 bytes, one thread                               .45 .51 .63 -> .50 .67 .77
+//                       two                                      .59 .69 .73 -> .60 .78 .94
+//     five of 8                                                  .71, .75 -> .86, .90
+// (Whole lines in high blocks, {4, 1, 8}, 2 bytes .65, .78 -> .53, .62; 1 byte in none of these.)
 inline constexpr BlockShape kStreamedBlock[2][5] = {{{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
                                                     {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}}};
 inline constexpr BlockShape kCarriedBlock[2][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
