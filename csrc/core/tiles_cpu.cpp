@@ -90,8 +90,8 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 // where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
 // thread, 4 bytes .94), nor for 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one,
 // past the end of its share of a row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64
-// rows, 31 and 8 us; of short pieces they do not go that far). Nor, of any
-// width, on a Zen 5 (kNearCache.direct).
+// rows, 31 and 8 us; of short pieces they do not go that far). Nor, of any width, where tiles are crossed and
+// bands win (kNearCache.direct).
 bool reads_on(const Plan& plan, const Machine& m) {
   const int64_t e = plan.problem.element_bytes;
   if (m.line_vectors != 1) return false;
