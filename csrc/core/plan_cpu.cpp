@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
+#include <cstdlib>
 #include <optional>
 
 #include "core/machine_cpu.h"
-#include "core/narrow.h"
 #include "core/normalize.h"
 #include "core/tiles_cpu.h"
 #include "core/tuning_cpu.h"

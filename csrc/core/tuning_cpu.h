@@ -216,7 +216,7 @@ struct CpuTuning {
 
   // Sides shorter than this are joined with other dims.
   ByWidth<int64_t> short_side_bytes;
-  // Output rows conflict where they are multiples of so many times kConflictingPitch apart.
+  // Rows of either side conflict where they are multiples of so many times kConflictingPitch apart.
   int64_t conflicting_pitches;
   // Batches of matrices of up to so many bytes move straight to the output whatever is beyond them: staging
   // costs some instructions a tile, which a matrix must be worth.
