@@ -492,7 +492,7 @@ CHOICES: list[tuple[Case, str, str]] = [
         "tile_small tile tile tile_small tile",
     ),
     (Case("choice", "within caches", (512, 512), (1, 0)), "tile", "tile_small"),
-    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile tile staged", "tile_small"),
+    (Case("choice", "far rows in one set", (1024, 1024), (1, 0), (2, 4, 8)), "tile", "tile_small"),
     (
         Case("choice", "nearly the last cache", (2560, 2560), (1, 0), (1, 2, 4)),
         "tile staged staged",
@@ -1011,9 +1011,11 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         ((65, 64, 64), (2, 1, 0), 4, "tile", [64, 1, 65]),  # in many
         ((64, 64, 64), (2, 1, 0), 16, "tile", [8, 1, 64]),
         ((511, 513), (1, 0), 8, "tile", [8, 511]),  # a quarter of them
-        ((500, 513), (1, 0), 8, "tile", [513, 128]),
+        ((500, 513), (1, 0), 8, "tile", [64, 500]),
         ((1023, 1025), (1, 0), 4, "staged", [128, 128]),
-        ((1000, 1025), (1, 0), 4, "tile", [528, 256]),
+        ((1000, 1025), (1, 0), 4, "tile", [64, 1000]),
+        ((1537, 1800), (1, 0), 2, "tile", [32, 512]),  # of which each has two lines
+        ((1540, 1800), (1, 0), 2, "tile", [64, 1540]),
         ((50, 50), (1, 0), 4, "tile", [50, 50]),  # for which none looks in so small a matrix
     ],
 )
@@ -1050,13 +1052,15 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
         return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts)
 
     bands = [plan((250, 384), size, 2).tile for size in ALL_WIDTHS]
-    assert bands == [[128, 250], [64, 250], [32, 250], [16, 250], [16, 250]]
+    assert bands == [[128, 250], [64, 250], [64, 250], [16, 250], [16, 250]]
     alone = [plan((250, 384), size, 1).tile[0] for size in ALL_WIDTHS]
-    assert alone == [128, 64, 384, 384, 384]  # down all rows, but where elements are small
+    assert alone == [128, 384, 384, 384, 64]  # crosswise down all rows, but bytes; 3 MB of 16 bytes in turn
     assert plan((250, 384), 4, 2, l3_mib=300).tile == [192, 250]  # a share
     # Rows at odd multiples of 1 KiB find room in L1, at even ones not, beyond three eighths of the cache.
     at_multiples = [plan(shape, 4, 2).order for shape in ((1300, 1280), (1100, 1536), (770, 1536))]
     assert at_multiples == ["in_turn", "in_blocks", "crosswise"]
+    # Bytes whose rows are about so far apart crowd two sets side by side.
+    assert [plan(shape, 1, 2).order for shape in ((2049, 1500), (2060, 1500))] == ["in_blocks", "in_turn"]
     # Of few columns of 16 bytes fused tiles are made.
     reversed8 = of_case((8,) * 7, (6, 5, 4, 3, 2, 1, 0), 16)
     facts = {"l1_bytes": 48 << 10, "line_vectors": 1}
@@ -1218,8 +1222,8 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
         ((1000, 1000), "tile tile tile stream+ stream+", "tile tile tile tile stream+"),  # 16 MB of 8 bytes
         ((1472, 1600), "tile tile stream+ stream+ stream+", "tile tile tile stream+ stream+"),
         ((2624, 2624), "stream stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),
-        ((2048, 2560), "tile stream+ stream stream+ stream+", "tile stream+ stream stream+ stream+"),  # 4 in blocks
-        ((4096, 2560), "stream stream+ stream+ stream+ stream+", "stream stream+ stream+ stream+ stream+"),
+        ((2048, 2560), "tile stream+ stream stream+ stream+", "tile tile stream stream+ stream+"),  # 4 in blocks
+        ((4096, 2560), "stream stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),
         ((2401, 2403), "carry carry+ carry+ carry+ carry+", "tile carry+ carry+ carry+ carry+"),  # no whole lines
         ((1101, 1103), "tile tile tile carry+ carry+", "tile tile tile tile carry+"),
         ((256, 128, 128), "tile stream+ stream+ stream+ stream+", "tile tile stream+ stream+ stream+"),

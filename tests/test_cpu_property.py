@@ -35,8 +35,8 @@ PLANTED = {
     ),
     "a block that is read and not written": (
         "cpu/micro_blocks.h",
-        "if (i == rows || j == cols) return write(lanes[now], to, to_carry, nullptr, last_rows);",
-        "if (i == rows || j == cols) return;",
+        "if (j == cols) return write(lanes[now], to, to_carry, nullptr, last_rows);",
+        "if (j == cols) return;",
         "wrong: byte",
     ),
     "a block that starts at its first row and goes up": (

@@ -34,6 +34,9 @@ struct Machine : CpuFacts {
   explicit Machine(const CpuFacts& facts) : CpuFacts(facts), tuned(find_tuning(facts)) {}
 };
 
+// Whether direct tiles may be moved crosswise.
+inline bool crosses(const Machine& m) { return m.tuned.crossed_until[1] > 0; }
+
 // A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
 inline bool leaves_early(const Machine& m) { return m.tuned.near_cache && !m.tuned.moves_lines; }
 

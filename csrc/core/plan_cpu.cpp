@@ -70,14 +70,10 @@ bool stored_rows_conflict(const Problem& p, const Machine& m) {
   return rows_conflict(p, tile_row_dim(Kernel::kTile, p), m) && !(p.element_bytes == 4 && tiles_ask(p, m));
 }
 
-double conflicts_leave(const Problem& p, const Machine& m) {
-  return m.tuned.conflicts_leave[width_row(p.element_bytes)];
-}
-
-// Whether a problem fills so much of the last cache, or as much as what conflicts leaves it at, whatever it
-// asks for.
+// Whether a problem fills so much of the last cache, or, where rows conflict, as much as that leaves it at,
+// whatever it asks for.
 bool fills_or_conflicts(const Problem& p, const Machine& m, double eighths) {
-  if (stored_rows_conflict(p, m)) eighths = std::min(eighths, conflicts_leave(p, m));
+  if (stored_rows_conflict(p, m)) eighths = m.tuned.conflicts_leave[width_row(p.element_bytes)];
   return fills(p, m, eighths);
 }
 
@@ -100,27 +96,29 @@ bool writes_whole_lines(const Problem& p, int row, bool merged) {
 bool tiles_cross(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const int64_t e = p.element_bytes, side = std::min(p.dims[row].extent, p.dims[p.rank - 1].extent) * e;
-  if (!m.tuned.crosses || !is_plain(e) || side < kLine) return false;
-  return !fills(p, m, kTilesCross[writes_whole_lines(p, row, false) || rows_conflict(p, row, m)]);
+  if (!crosses(m) || !is_plain(e) || side < kLine) return false;
+  return !fills(p, m, m.tuned.crossed_until[writes_whole_lines(p, row, false) || rows_conflict(p, row, m)]);
 }
 
-// Whether what would be moved crosswise is better in blocks, as rows_conflict() has it for other orders:
-// where output rows of a vector's height find no room in their sets of the L1 cache, or input rows of 1 and 2
-// bytes none in a quarter of a way (kCrossedInBlocks has what that is worth). Rows that meet are staged,
-// unless large and at whole multiples.
-bool crossing_rows_conflict(const Problem& p, const Machine& m) {
+// Whether output rows of a vector's height, of 1 and 2 bytes, have too many lines in two sets of the L1 cache
+// side by side, whatever their pitch (kCrowdedInBlocks has what that is worth). Rows that meet are staged.
+bool rows_crowd_sets(const Problem& p, int row, const Machine& m) {
+  const int64_t e = p.element_bytes, side = std::min(p.dims[row].extent, p.dims[p.rank - 1].extent) * e;
+  if (!crosses(m) || e > 2 || element_count(p) * e < kCrowdedInBlocksBytes || side < 4 * kLine) return false;
+  return rows_in_sets(p, row, 1, kLine / e, 2) > kCrowdedInBlocks[width_row(e)] && !rows_meet(p, row, m);
+}
+
+// Whether rows conflict, as rows_conflict() has it for other orders, of what would be moved crosswise: where
+// output rows of a vector's height find no room in their sets of the L1 cache, or input rows of 1 and 2 bytes
+// none in a quarter of a way.
+bool crossing_rows_conflict(const Problem& p) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const int64_t e = p.element_bytes, bytes = element_count(p) * e;
-  const int64_t side = std::min(rows.extent, cols.extent) * e;
-  if (e > 4 || bytes < kCrossedInBlocksBytes || side < 4 * kLine) return false;
-  if (bytes >= kBeyondL2Bytes && side >= kL1WayBytes / 4) {
-    if (rows.out_stride % (kL1WayBytes / 4 * e) == 0) return true;
-    if (e <= 2 && cols.in_stride % (kL1WayBytes / 2 * e) == 0) return true;
-  }
-  return e <= 2 && rows_in_sets(p, row, 1, kLine / e, 2) > kCrossedInBlocks[width_row(e)] &&
-         !rows_meet(p, row, m);
+  const int64_t e = p.element_bytes, side = std::min(rows.extent, cols.extent) * e;
+  if (e > 4 || element_count(p) * e < kBeyondL2Bytes || side < kL1WayBytes / 4) return false;
+  return rows.out_stride % (kL1WayBytes / 4 * e) == 0 ||
+         (e <= 2 && cols.in_stride % (kL1WayBytes / 2 * e) == 0);
 }
 
 // Whether crosses lie along diagonals: where output rows are whole multiples so far apart that eight lines or
@@ -135,17 +133,6 @@ bool crosses_lie_diagonally(const Problem& p) {
 bool keeps_lines(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
   return tiles_ask(p, m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m);
-}
-
-bool stages_beyond_caches(const Problem& p, const Machine& m) {
-  const int row = tile_row_dim(Kernel::kStaged, p);
-  const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (fills(p, m, conflicts_leave(p, m)) && rows_meet(p, row, m)) return true;
-  if (splits(p, row) || merges(p, row)) return fills(p, m, m.tuned.narrow_staged_leave);
-  if (leaves_early(m) && e >= kWideStaged) return fills(p, m, kWideStagedLeave);
-  if (std::min(rows, cols) * e >= kStagedSideBytes)
-    return fills_or_conflicts(p, m, m.tuned.staged_leave[width_row(e)]);
-  return fills(p, m, kShortSidesLeave);
 }
 
 // Of what is streamed, 2 bytes, 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
@@ -168,13 +155,28 @@ bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e)) return false;
   if (!streaming && (e > 8 || (m.tuned.moves_lines && !m.tuned.near_cache))) return false;
-  if (!streaming) return tiles_cross(p, m) ? crossing_rows_conflict(p, m) : stored_rows_conflict(p, m);
   const int row = tile_row_dim(Kernel::kTile, p);
+  if (!streaming) {
+    if (tiles_cross(p, m) ? crossing_rows_conflict(p) : stored_rows_conflict(p, m)) return true;
+    return rows_crowd_sets(p, row, m);
+  }
   const bool conflict = rows_conflict(p, row, m);
   if (e > 4) return m.tuned.asks_into_l1 && p.dims[row].extent * e >= 4 * kLine;
   if (e == 2) return true;
   if (!leaves_early(m)) return e == 1 || conflict;
   return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kL1WayBytes == 0);
+}
+
+bool stages_beyond_caches(const Problem& p, const Machine& m) {
+  const int row = tile_row_dim(Kernel::kStaged, p);
+  const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
+  if (fills(p, m, m.tuned.meeting_rows_leave) && rows_meet(p, row, m) && !tile_in_blocks(p, m, false))
+    return true;
+  if (splits(p, row) || merges(p, row)) return fills(p, m, m.tuned.narrow_staged_leave);
+  if (leaves_early(m) && e >= kWideStaged) return fills(p, m, kWideStagedLeave);
+  if (std::min(rows, cols) * e >= kStagedSideBytes)
+    return fills_or_conflicts(p, m, m.tuned.staged_leave[width_row(e)]);
+  return fills(p, m, kShortSidesLeave);
 }
 
 // Of what is carried: where the input rows of a vector share sets of L1, up to 4 bytes, and output rows sets
@@ -240,7 +242,7 @@ bool carries_rows(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (m.tuned.crosses && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
+  if (crosses(m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
   if (p.dims[p.rank - 1].extent * e < m.tuned.carried_row_bytes[width_row(e)]) return false;
   return !fuse_sides(p, row, m).fuse();

@@ -33,11 +33,15 @@ int smallest_input_step(const Problem& p) {
 // Whether a quarter of some rows, and too many for the ways that it has, are in one set: pitches next to
 // multiples of a way, of its halves and of its thirds. In L1 itself none does harm. Where tiles are crossed,
 // whether more than a quarter are in two sets side by side, as crosses are (Zen 5, 511 x 513 in 4 bytes, one
-// thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67).
+// thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67), or a quarter of rows that are no whole
+// lines, of which each has two (513 x 4500 and 1537 x 1800 in 2 bytes .33 .33 -> .54 .62).
 bool rows_crowd(const Problem& p, int row, int64_t rows, const Machine& m) {
   constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
   if (element_count(p) * p.element_bytes < kNearBytes) return false;
-  if (m.tuned.crosses) return rows_in_sets(p, row, 1, rows, 2) >= std::max(kMany, rows / 4 + 1);
+  if (crosses(m)) {
+    const bool whole_lines = p.dims[row].out_stride % kLine == 0;
+    return rows_in_sets(p, row, 1, rows, 2) >= std::max(kMany, rows / 4 + whole_lines);
+  }
   return rows_in_sets(p, row, 1, rows, 1) >= std::max(kMany, rows / 4);
 }
 
@@ -90,12 +94,13 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 // where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
 // thread, 4 bytes .94), nor for 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one,
 // past the end of its share of a row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64
-// rows, 31 and 8 us; of short pieces they do not go that far). Nor, of any width, where tiles are crossed and
-// bands win (kNearCache.direct).
+// rows, 31 and 8 us; of short pieces they do not go that far). Where tiles may be crossed, in bands if they
+// are not (kNearCache.direct), and crosswise only alone (Zen 5, 12 each of whole lines in 2 bytes, of .2 to
+// 1, to 4, and to 12 MB, bands -> so .72 .73 .79 -> .74 .77 .81).
 bool reads_on(const Plan& plan, const Machine& m) {
   const int64_t e = plan.problem.element_bytes;
   if (m.line_vectors != 1) return false;
-  if (m.tuned.crosses) return e > 2 && plan.threads == 1;
+  if (crosses(m)) return plan.order == TileOrder::kCrosswise && e > 1 && plan.threads == 1;
   return e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(m));
 }
 
@@ -106,7 +111,7 @@ TileShape direct_shape(const Plan& plan, int row, const Machine& m) {
   const auto crowd = [&](int64_t rows) {
     return rows_crowd(p, row, rows, m) && !(p.element_bytes == 4 && tiles_ask(p, m));
   };
-  const auto [rows, cols] = m.tuned.direct[width];
+  const auto [rows, cols] = (plan.order == TileOrder::kCrosswise ? m.tuned.crossed : m.tuned.direct)[width];
   if (plan.order == TileOrder::kDiagonal) return {kDiagonalBytes / p.element_bytes, cols};
   if (crowd(rows)) {
     // No more rows for want of columns.

@@ -109,12 +109,15 @@ inline constexpr int64_t kConflictingPitch[] = {1024, 1024, 1024, 2048};
 // From so many bytes on, a problem is hardly in the L2 cache any more (Zen 5, 512^2 to 3072^2).
 inline constexpr int64_t kBeyondL2Bytes = 1 << 20;
 
-// Of what would be moved crosswise, lines in two sets of L1 side by side that are too many, of 1 and 2 bytes,
+// Of what may be moved crosswise, lines in two sets of L1 side by side that are too many, of 1 and 2 bytes,
 // and from where on.
-//   Zen 5, one thread; two    2049 x 700, 1 byte    .21 .17 -> .44 .34
-//                             1025 x 900, 2 bytes   .22 .21 -> .50 .35
-//   but next to multiples of 1 KiB, 1023 x 700 in 1 .35 -> .30
-inline constexpr int64_t kCrossedInBlocks[2] = {24, 12}, kCrossedInBlocksBytes = 128 << 10;
+//   Zen 5, one thread; two    2049 x 700, 1 byte                 .21 .17 -> .44 .34
+//                             2049 x 1500, 2047 x 2000           .20 .23, .20 .23 -> .45 .37, .42 .37
+//                             1025 x 900, 2 bytes                .22 .21 -> .50 .35
+//                             1023 and 1026 x 2500, 2052 x 1300  .29 .25 .26, .30 .25 .27
+//                                                                -> .42 .51 .42, .40 .49 .43
+//   but next to multiples of 1 KiB, 1023 x 700 in 1              .35 -> .30
+inline constexpr int64_t kCrowdedInBlocks[2] = {24, 12}, kCrowdedInBlocksBytes = 128 << 10;
 
 // ---- Eighths of the last cache from which on, or up to which, something pays. Both sides count.
 
@@ -131,24 +134,6 @@ inline constexpr int64_t kCrossedInBlocks[2] = {24, 12}, kCrossedInBlocksBytes =
 //   to rows at any pitch,        18 to 24 MB   .31 .37 .43 .46 .57 -> .31 .37 .50 .54 .60
 inline constexpr ByWidth<double> kTilesAsk = {1.5, 1.5, 3, 3, 3};
 inline constexpr double kAskingTilesLeave = 7;
-
-// Tiles are moved crosswise up to here, by whether they write whole lines, or rows would conflict. Lines side
-// by side follow each other at once in every other order, and as many were fetched in vain, or late.
-//   Zen 5, 30 of whole lines and .1 to 12 MB
-//     one thread              .61 .58 .59 .55 .62 -> .63 .72 .76 .70 .74
-//     two                     .69 .58 .60 .59 .66 -> .71 .71 .75 .72 .75
-//   30 at any pitch, to 4 MB
-//     one thread              .44 .51 .48 .54 .59 -> .44 .55 .57 .57 .63
-//     two                     .48 .49 .53 .52 .57 -> .49 .55 .59 .53 .58
-//   14 of 15 to 18 MB, 2 to 16 bytes, one thread             .66 .73 .77 .74 -> .59 .62 .76 .65
-//   at any pitch, 6 to 8 MB, two                             .67 .69 .73 .80 -> .63 .65 .69 .77
-//   six of 5 to 12 MB whose input rows conflict, 4 and 8 bytes, in blocks -> so, one thread; two
-//                             .57 .52 -> .71 .64
-//   the four in other orders, by rows, columns, around, and so, 4 bytes      .54 .55 .61 .72
-//   of 2 x 4, 4 x 2, 4 x 4 tiles and so                                      .66 .66 .71 .73
-//   Xeon, 14 of whole lines, one thread   .68 .72 .87 .91 .93 -> .60 .70 .83 .89 .85
-//                            four         .73 .87 .91 1.01 1.01 -> .71 .82 .88 1.00 .94
-inline constexpr int kTilesCross[2] = {1, 3};
 
 // Staged tiles with shorter sides than kStagedSideBytes, fused ones too, leave the last cache here, which
 // neighbours share.
@@ -209,9 +194,11 @@ inline constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
 // What differs by machine.
 struct CpuTuning {
-  bool near_cache;    // the last cache is at most kNearCacheBytes
-  bool moves_lines;   // a core moves a line at once, and not in halves
-  bool crosses;       // direct tiles may be moved crosswise
+  bool near_cache;   // the last cache is at most kNearCacheBytes
+  bool moves_lines;  // a core moves a line at once, and not in halves
+  // Eighths of the last cache up to which direct tiles are moved crosswise, by whether they write whole
+  // lines, or rows would conflict; 0 if never.
+  double crossed_until[2];
   bool asks_into_l1;  // what streams asks for its input into L1, and not into L2
 
   // Sides shorter than this are joined with other dims.
@@ -230,7 +217,8 @@ struct CpuTuning {
   int narrow_staged_leave;          // likewise, staged: registers are as good as a copy, and staging is not
   ByWidth<double> tiles_leave;      // direct tiles that ask for nothing
   ByWidth<double> staged_leave;     // staged tiles of long sides
-  ByWidth<double> conflicts_leave;  // what conflicts, or meets: the cores' own caches are short of sets
+  ByWidth<double> conflicts_leave;  // likewise where rows conflict: the cores' own caches are short of sets
+  int meeting_rows_leave;           // staged tiles whose rows meet
   ByWidth<double> carried_from;     // tiles at any pitch
 
   // Carried are output rows of so many bytes; in tiles of so many rows, unless in blocks.
@@ -238,6 +226,7 @@ struct CpuTuning {
   ByWidth<int64_t> carried_rows;
 
   ByWidth<TileShape> direct;           // in turn, unless as high as a thread's share
+  ByWidth<TileShape> crossed;          // crosswise, likewise
   ByWidth<TileShape> crowded;          // the same where output rows crowd
   ByWidth<TileShape> streamed;         // high and narrow tiles read on from where they were
   ByWidth<TileShape> streamed_blocks;  // in blocks
@@ -247,7 +236,9 @@ struct CpuTuning {
 inline constexpr CpuTuning kFarCache = {
     .near_cache = false,
     .moves_lines = true,
-    .crosses = false,
+    // 14 of whole lines, in turn -> crosswise: one thread .68 .72 .87 .91 .93 -> .60 .70 .83 .89 .85, four
+    // .73 .87 .91 1.01 1.01 -> .71 .82 .88 1.00 .94.
+    .crossed_until = {},
     .asks_into_l1 = false,
 
     // 8^8 reversed, 4 bytes                                  .08 -> .42
@@ -272,6 +263,7 @@ inline constexpr CpuTuning kFarCache = {
     .staged_leave = {5.5, 6, 6, 6, 6},
     // 2048^2 in 2 bytes .40 -> .61, 1536^2 in 4 .49 -> .73.
     .conflicts_leave = {4, 4, 4, 4, 4},
+    .meeting_rows_leave = 4,
     .carried_from = {5, 4, 5, 6, 6},
 
     .carried_row_bytes = {1024, 1536, 1024, 1024, 1024},
@@ -282,6 +274,7 @@ inline constexpr CpuTuning kFarCache = {
     // Not in bands, as kNearCache has them: 56 a width, 2 to 16 bytes, as high as shares, and in bands, 16
     // threads .65 .69 .71 .81, .63 .71 .74 .80; 4 .48 .56 .59 .65, .48 .54 .61 .67.
     .direct = kTileShape,
+    .crossed = {},
     // 2 bytes with twice the rows, 16 threads: .9 times as fast.
     .crowded = {{{128, 1024}, {64, 512}, {16, 512}, {16, 512}, {8, 512}}},
     // 64 x 64 -> so, 16 threads; 4: 8192^2 in 8 bytes .43 .31 -> .61 .56, in 16 .44 .42 -> .65 .61, in 4 .52
@@ -307,7 +300,21 @@ inline constexpr CpuTuning kFarCacheHalves = [] {
 inline constexpr CpuTuning kNearCache = {
     .near_cache = true,
     .moves_lines = true,
-    .crosses = true,
+    // Lines side by side follow each other at once in every other order, and as many were fetched in vain, or
+    // late. In turn -> crosswise, one thread; two:
+    //   30 of whole lines and .1 to 12 MB
+    //     one thread              .61 .58 .59 .55 .62 -> .63 .72 .76 .70 .74
+    //     two                     .69 .58 .60 .59 .66 -> .71 .71 .75 .72 .75
+    //   30 at any pitch, to 4 MB
+    //     one thread              .44 .51 .48 .54 .59 -> .44 .55 .57 .57 .63
+    //     two                     .48 .49 .53 .52 .57 -> .49 .55 .59 .53 .58
+    //   14 of 15 to 18 MB, 2 to 16 bytes, one thread             .66 .73 .77 .74 -> .59 .62 .76 .65
+    //   at any pitch, 4 to 7 MB, one thread                      .56 .68 .79 .80 .84 -> .54 .65 .70 .75 .75
+    //                            two                             .55 .63 .72 .72 .76 -> .54 .62 .70 .69 .69
+    //   six of 5 to 12 MB whose input rows conflict, 4 and 8 bytes, in blocks -> so .57 .52 -> .71 .64
+    //   the four in other orders, by rows, columns, around, and so, 4 bytes      .54 .55 .61 .72
+    //   of 2 x 4, 4 x 2, 4 x 4 tiles and so                                      .66 .66 .71 .73
+    .crossed_until = {1, 3},
     .asks_into_l1 = true,
 
     // 8^8 reversed, 4 bytes                                  .08 -> .42
@@ -332,9 +339,12 @@ inline constexpr CpuTuning kNearCache = {
     // 1 to 4 bytes, 1800^2 to 4200^2; 3264^2 in 1 .36 -> .65.
     .tiles_leave = {5.5, 6, 6, 6, 6},
     .staged_leave = {5.5, 6, 6, 6, 6},
-    // 8^7 reversed in 4 bytes .21 -> .46, in 8 .32 -> .70. At 4 and a half -> at 4: 2048^2 and 2048 x 2100 in
-    // 2 bytes .40 -> .18, four of 17 and 18 MB in 8 .43 -> .34.
-    .conflicts_leave = {4, 4.5, 4, 4.5, 4},
+    // At 4 and 4.5 -> so, 21 MB, 1, 2 and 8 bytes, two, three and two at 380 ns; three each at 80
+    //   .42 .35 .31 -> .55 .48 .52; .28 .27 .26 -> .30 .26 .48
+    .conflicts_leave = {5.5, 6, 4, 6, 4},
+    // 8^7 reversed in 4 bytes .21 -> .46, in 8 .32 -> .70. From 3 on, seven of 12 to 16 MB in 1 and 4 bytes
+    // .22 .33 -> .19 .26.
+    .meeting_rows_leave = 4,
     .carried_from = {5, 4, 5, 6, 6},
 
     // 49 x 775 x 519 -> 0,2,1 in 1 byte, staged -> carried, .50 -> .72.
@@ -346,11 +356,17 @@ inline constexpr CpuTuning kNearCache = {
 
     // Bands across, but for bytes. Where lines take long from core to core, a thread that comes to the end of
     // its share once a column makes the other wait for what its prefetchers took there. As high as shares ->
-    // so, 2 to 16 bytes:
+    // in bands, 2 to 16 bytes:
     //   32 of .15 to 18 MB, cores 380 ns apart     .45 .43 .43 .53 -> .60 .57 .57 .62
     //   48 of .15 to 25 MB, at 90 ns               .60 .58 .60 .65 -> .62 .60 .60 .64
-    //   32, one thread, 2 bytes                    .57 -> .61
-    .direct = {{{128, 1024}, {64, 4096}, {32, 4096}, {16, 4096}, {16, 4096}}},
+    // In turn, one thread as high as its share, two of 32, 16 and 16 rows -> so, 4 to 16 bytes:
+    //   14 at any pitch of 4 to 12 MB, one thread      .71 .71 .75 -> .75 .78 .80
+    //                                  two             .67 .73 .75 -> .70 .76 .75
+    //   12 next to multiples of 1 KiB, one             .64 .70 .68 -> .80 .81 .84
+    //                                  two             .73 .70 .79 -> .78 .73 .81
+    .direct = {{{128, 1024}, {64, 4096}, {64, 4096}, {64, 4096}, {64, 4096}}},
+    // As high as in turn, 12 of whole lines and 4 to 12 MB, two threads, 8 and 16 bytes .82 .82 -> .78 .76.
+    .crossed = {{{128, 1024}, {64, 4096}, {64, 4096}, {16, 4096}, {16, 4096}}},
     // With twice the rows in 2 and 8 bytes -> so: eight in 8, one thread; two, .44 .40 -> .55 .52, 1024 x 500
     // in 2 .44 -> .53.
     .crowded = {{{128, 1024}, {32, 512}, {16, 512}, {8, 512}, {8, 512}}},
@@ -367,15 +383,20 @@ inline constexpr CpuTuning kNearCache = {
 // 12 of 8 to 32 MB .58 .69 -> .65 .72 at 400.
 inline constexpr CpuTuning kNearCacheAlone = [] {
   CpuTuning tuning = kNearCache;
+  // 12 at any pitch, 2 to 4 MB, crosswise -> in turn .55 .64 .71 .73 .70 -> .54 .64 .74 .78 .76, but 16 of 1
+  // to 2 MB .46 .54 .56 .61 .66 -> .41 .51 .51 .61 .65.
+  tuning.crossed_until[0] = .5;
   // 1000000 x 3 and 3 x 1000000 in 4 bytes .55 .52 -> .88 .77, 1800000 x 3 in 2 .67 -> .76; but 600000 x 3 in
   // 4 .79 -> .67.
   tuning.narrow_lines_leave = 5;
   // Of whole lines, 12 of 8 to 32 MB     .68 .61 .65 .71 .74 -> .73 .78 .76 .80 .79
   //                 14 of 12 to 30 MB    .37 .40 .55 .60 .60 -> .60 .67 .66 .73 .71
   tuning.tiles_leave = {3, 3.5, 4, 3.5, 4};
-  // At 4 and a half -> at 4: 2048^2 and 2048 x 2100 in 2 bytes .23 -> .36, four of 17 and 18 MB in 8 .27 ->
-  // .45.
-  tuning.conflicts_leave = {4, 4, 4, 4, 4};
+  // As tiles leave it -> so, nine of 14 to 21 MB in 8 bytes .39 -> .50; but two each of 21 to 25 MB in 1 and
+  // 2 .49 .46 -> .23 .23.
+  tuning.conflicts_leave = {3, 3.5, 4, 5.5, 4};
+  // 15 of 12 to 16 MB, 1 to 8 bytes .18 .15 .26 .24 -> .23 .31 .36 .35.
+  tuning.meeting_rows_leave = 3;
   // 12 of 8 to 32 MB at any pitch        .44 .49 .57 .60 .69 -> .49 .55 .57 .68 .75
   tuning.carried_from = {2.5, 3, 3.5, 3.5, 4};
   return tuning;
@@ -386,7 +407,7 @@ inline constexpr CpuTuning kNearCacheAlone = [] {
 inline constexpr CpuTuning kNearCacheHalves = {
     .near_cache = true,
     .moves_lines = false,
-    .crosses = false,
+    .crossed_until = {},
     .asks_into_l1 = false,
 
     // 34 a width, with 64, 128 and 256, 1 to 16 bytes
@@ -419,6 +440,7 @@ inline constexpr CpuTuning kNearCacheHalves = {
     .staged_leave = {4.25, 4.25, 4.25, 6, 6},
     // AVX2, 2048^2 in 2 bytes .26 -> .41, 1536^2 in 4 .41 -> .52.
     .conflicts_leave = {4, 4, 4, 4, 4},
+    .meeting_rows_leave = 4,
     .carried_from = {5, 4, 5, 6, 6},
 
     .carried_row_bytes = {1024, 1536, 1024, 1024, 1024},
@@ -428,6 +450,7 @@ inline constexpr CpuTuning kNearCacheHalves = {
     .carried_rows = {512, kCarriedRows, kCarriedRows, 512, 512},
 
     .direct = kTileShape,
+    .crossed = {},
     // With a quarter to an eighth of the columns, and half the rows of 2 and 8 bytes -> so, one thread; two,
     // five or six each: 2 bytes .49 .55 -> .57 .62, 8 bytes .46 .50 -> .62 .71, 16 bytes .61 .61 -> .64 .65.
     .crowded = kFarCache.crowded,
