@@ -1002,6 +1002,32 @@ def test_which_tiles_are_streamed(shape: tuple[int, ...], dims: tuple[int, ...],
         assert kernel_and_stores(plan) == kernel, (size, plan)
 
 
+def test_short_rows_are_streamed_in_long_columns() -> None:
+    """In blocks 1 MiB at a time, and 128 KiB in tiles; shares are even; of few rows, as much along them."""
+
+    def found(shape: tuple[int, ...], size: int, threads: int = 2, **other: int) -> tuple[str, list[int]]:
+        plan = _C.plan_cpu(of_case(shape, (1, 0), size), threads, **ZEN5 | other)
+        assert kernel_and_stores(plan) == "stream", plan
+        return plan.order, plan.tile
+
+    zen4, avx2 = {"l1_bytes": 32 << 10}, {"line_vectors": 2}
+    for size in (1, 2, 4, 8, 16):
+        assert found((256 // size, 400_000), size) == ("in_blocks", [4096, 256 // size])
+    assert found((128, 400_000), 1, **zen4) == ("in_blocks", [8000, 128])
+    assert found((128, 400_000), 2, **avx2) == ("in_blocks", [4096, 128])
+    assert found((64, 400_000), 4, **zen4) == ("in_turn", [512, 64])
+    assert found((16, 800_000), 4) == ("in_turn", [2048, 16])  # rows of one line
+    assert found((64, 100_000), 2, 16) == ("in_blocks", [6272, 64])  # a share
+    assert found((1_000_000, 16), 2) == ("in_blocks", [16, 4096])
+    # Few rows of bytes, unless whole parts of what is asked for together, are moved in tiles.
+    assert [found((rows, 400_000)[::-1], 1)[0] for rows in (128, 512, 640, 1088)] == [
+        "in_turn",
+        "in_blocks",
+        "in_turn",
+        "in_blocks",
+    ]
+
+
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "kernel", "tile"),
     [
@@ -1226,7 +1252,7 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
         ((4096, 2560), "stream stream+ stream+ stream+ stream+", "tile stream+ stream+ stream+ stream+"),
         ((2401, 2403), "carry carry+ carry+ carry+ carry+", "tile carry+ carry+ carry+ carry+"),  # no whole lines
         ((1101, 1103), "tile tile tile carry+ carry+", "tile tile tile tile carry+"),
-        ((256, 128, 128), "tile stream+ stream+ stream+ stream+", "tile tile stream+ stream+ stream+"),
+        ((256, 128, 128), "tile stream+ stream stream+ stream+", "tile tile stream stream+ stream+"),
         ((1_000_000, 3), "tile tile stream+ stream stream", "tile tile tile stream stream"),
     ],
 )

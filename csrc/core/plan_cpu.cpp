@@ -135,43 +135,61 @@ bool keeps_lines(const Problem& p, const Machine& m) {
   return tiles_ask(p, m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m);
 }
 
-// Of what is streamed, 2 bytes, 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
-// worth; but 1000000 x 16 in 8 .89 -> .80); 1 too, but without conflicts where cores move lines in halves; 4
-// with conflicts, where cores move lines in halves of input rows alone. Of what is stored, what conflicts,
-// but not where cores move lines and share a far cache. In tiles -> in blocks:
-//   streamed, Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB         .66 -> .73
-//                    8192^2 and 4096^2 in 2                                       .79 -> .86
-//                    nine in 4 whose input rows lie at multiples of 4 KiB         .84 -> .87
-//                    16 others in 4                                               .89 -> .84
-//             Xeon, six in 4 whose rows conflict, 16 threads; 4; 2    .70 .59 .64 -> .77 .80 .90
-//                   seven others                                      .90 .83 .82 -> .85 .91 .84
-//   stored, Zen 4, three in 8, staged -> so                                       .53 -> .70
-//           Xeon, 23 whose rows conflict, 1 to 8 bytes, in blocks -> in tiles
+// Of what is stored, what conflicts, but not where cores move lines and share a far cache. In tiles -> in
+// blocks:
+//   Zen 4, three in 8, staged -> so                                         .53 -> .70
+//   Xeon, 23 whose rows conflict, 1 to 8 bytes, in blocks -> in tiles
 //             one thread    .40 .32 .36 .54 -> .44 .36 .40 .57
 //             two           .38 .30 .35 .50 -> .47 .39 .44 .59
 //             four          .35 .27 .37 .54 -> .54 .41 .48 .68
 //             16            .49 .37 .41 .59 -> .55 .46 .50 .68
-bool tile_in_blocks(const Problem& p, const Machine& m, bool streaming) {
+bool stored_in_blocks(const Problem& p, const Machine& m) {
+  const int64_t e = p.element_bytes;
+  if (!is_plain(e) || e > 8 || (m.tuned.moves_lines && !m.tuned.near_cache)) return false;
+  if (tiles_cross(p, m) ? crossing_rows_conflict(p) : stored_rows_conflict(p, m)) return true;
+  return rows_crowd_sets(p, tile_row_dim(Kernel::kTile, p), m);
+}
+
+// Of what is streamed: 2 bytes; 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
+// worth; but 1000000 x 16 in 8 .89 -> .80); 1 and 4 with conflicts, but 4 where cores move lines in halves of
+// input rows alone; and without them short rows, of two lines and more, if many or asked for into L1, but no
+// 4 bytes where cores move lines in halves, and other bytes where they do not, but from a near cache no few
+// rows, unless whole parts of what blocks ask for together. In tiles -> in blocks:
+//   Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB         .66 -> .73
+//          8192^2 and 4096^2 in 2                                       .79 -> .86
+//          nine in 4 whose input rows lie at multiples of 4 KiB         .84 -> .87
+//          16 others in 4                                               .89 -> .84
+//   Xeon, six in 4 whose rows conflict, 16 threads; 4; 2    .70 .59 .64 -> .77 .80 .90
+//         seven others                                      .90 .83 .82 -> .85 .91 .84
+//         four of short rows in 4, 16 threads; 4            .81 .68 -> .84 .81
+//   Zen 5, three of short rows in 4, two threads; one       .89 .70 -> .92 .78
+//          the same three planned as on Zen 4, two          .87 -> .81
+//          three in 1, planned so, two; one                 .69, .43 -> .83, .70
+//            but batches of 128 and 192 rows                .78, .69 -> .67, .49
+//          64 and 128 rows of bytes, in blocks -> in tiles  .42 .49, .45 .46 -> .61 .79, .65 .75
+//          five of 576 to 960 rows                          .79, .66 -> .86, .76
+//          512 and 1024 rows                                .89 .89, .74 .74 -> .82 .84, .62 .62
+bool streamed_in_blocks(const Problem& p, const Machine& m) {
+  constexpr int64_t kFewRows = 1024, kWholeParts = 512;
   const int64_t e = p.element_bytes;
   if (!is_plain(e)) return false;
-  if (!streaming && (e > 8 || (m.tuned.moves_lines && !m.tuned.near_cache))) return false;
-  const int row = tile_row_dim(Kernel::kTile, p);
-  if (!streaming) {
-    if (tiles_cross(p, m) ? crossing_rows_conflict(p) : stored_rows_conflict(p, m)) return true;
-    return rows_crowd_sets(p, row, m);
-  }
-  const bool conflict = rows_conflict(p, row, m);
-  if (e > 4) return m.tuned.asks_into_l1 && p.dims[row].extent * e >= 4 * kLine;
   if (e == 2) return true;
-  if (!leaves_early(m)) return e == 1 || conflict;
-  return conflict && (e == 1 || p.dims[p.rank - 1].in_stride % kL1WayBytes == 0);
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const int64_t rows = p.dims[row].extent;
+  if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
+  const Dim& cols = p.dims[p.rank - 1];
+  const bool conflict = rows_conflict(p, row, m);
+  const bool short_rows = cols.extent * e >= 2 * kLine && cols.extent * e <= kStreamedRowBytes &&
+                          (rows >= kFewRows || m.tuned.asks_into_l1);
+  if (e == 4 && leaves_early(m)) return conflict && cols.in_stride % kL1WayBytes == 0;
+  if (conflict || short_rows) return true;
+  return e == 1 && !leaves_early(m) && (!m.tuned.near_cache || rows >= kFewRows || rows % kWholeParts == 0);
 }
 
 bool stages_beyond_caches(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (fills(p, m, m.tuned.meeting_rows_leave) && rows_meet(p, row, m) && !tile_in_blocks(p, m, false))
-    return true;
+  if (fills(p, m, m.tuned.meeting_rows_leave) && rows_meet(p, row, m) && !stored_in_blocks(p, m)) return true;
   if (splits(p, row) || merges(p, row)) return fills(p, m, m.tuned.narrow_staged_leave);
   if (leaves_early(m) && e >= kWideStaged) return fills(p, m, kWideStagedLeave);
   if (std::min(rows, cols) * e >= kStagedSideBytes)
@@ -346,7 +364,9 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
     stream = streams_tiles(normalised, m);
     plan.carries = !stream && carries_rows(normalised, m);
     stream |= plan.carries;
-    if (plan.carries ? carries_blocks(normalised, m) : tile_in_blocks(normalised, m, stream)) {
+    if (plan.carries ? carries_blocks(normalised, m)
+        : stream     ? streamed_in_blocks(normalised, m)
+                     : stored_in_blocks(normalised, m)) {
       plan.order = TileOrder::kInBlocks;
     } else if (!stream && tiles_cross(normalised, m)) {
       plan.order = crosses_lie_diagonally(normalised) ? TileOrder::kDiagonal : TileOrder::kCrosswise;
@@ -423,7 +443,7 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   // in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
   constexpr int64_t kStagedMeetingBytes = 128 << 10;
   if (p.element_bytes <= 4 && element_count(p) * p.element_bytes >= kStagedMeetingBytes &&
-      !tile_in_blocks(p, m, false) && rows_meet(p, row, m))
+      !stored_in_blocks(p, m) && rows_meet(p, row, m))
     return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;

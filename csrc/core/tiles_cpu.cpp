@@ -57,19 +57,26 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
           std::min(cols, lengthen(wanted.cols, wanted.rows, rows))};
 }
 
-// Rows that a plan's micro-kernel takes at a time. Where it carries blocks, whole ones count (Zen 4, 8191 x
+// Rows that a plan's micro-kernel takes at a time. Where it streams blocks, whole ones count (Zen 4, 8191 x
 // 8193 in 4 bytes, of 496 rows, and of 512, .72 and .77 of a copy), and all whose lines are asked for
 // together (Zen 5, one thread, 5003 x 1025 in 4, of 640, and of 1024, .56 and .73).
 int64_t step_rows(const Plan& plan) {
   const int64_t e = plan.problem.element_bytes, line = line_elements(e);
-  if (!plan.carries || plan.order != TileOrder::kInBlocks) return line;
-  const BlockShape& block = kCarriedBlock[plan.prefetches_l1][width_row(e)];
-  return (plan.prefetches_l1 ? block.together : block.down) * line;
+  if (plan.stores == Stores::kOrdinary || plan.order != TileOrder::kInBlocks) return line;
+  const BlockShape& block = (plan.carries ? kCarriedBlock : kStreamedBlock)[plan.prefetches_l1][width_row(e)];
+  return (plan.carries && plan.prefetches_l1 ? block.together : block.down) * line;
 }
 
 // Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.
 int64_t even_band(int64_t rows, int64_t most, int64_t step) {
   return round_up(ceil_div(rows, ceil_div(rows, most)), step);
+}
+
+// Whether rows are so short that a tile that streams has them whole.
+bool streams_short_rows(const Plan& plan) {
+  const Problem& p = plan.problem;
+  return plan.kernel == Kernel::kTile && plan.stores == Stores::kStreaming && !plan.carries &&
+         p.dims[p.rank - 1].extent * p.element_bytes <= kStreamedRowBytes;
 }
 
 // The first of a tile's blocks is read with none to write meanwhile (Zen 4, three matrices, 512 and 2048
@@ -127,17 +134,19 @@ TileShape staged_shape(int64_t element_bytes) {
                                  : shape_of_runs(kStagedRunsShape, element_bytes);
 }
 
-TileShape streamed_shape(TileShape most, int64_t rows, int64_t cols, int64_t element_bytes) {
+TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols) {
+  const int64_t e = plan.problem.element_bytes;
   // Whole lines: 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
-  if (element_bytes >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, 8)};
-  const auto whole_lines = [&](int64_t other) {
-    const int64_t line = line_elements(element_bytes);
-    return std::max(kStreamedTileBytes / (other * element_bytes) / line, int64_t{1}) * line;
+  if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, 8)};
+  const auto whole_lines = [&](int64_t bytes, int64_t other) {
+    const int64_t line = line_elements(e);
+    return std::max(bytes / (other * e) / line, int64_t{1}) * line;
   };
-  if (cols * element_bytes <= kStreamedRowBytes) {
-    most = {whole_lines(cols), cols};
+  if (streams_short_rows(plan)) {
+    const bool in_blocks = plan.order == TileOrder::kInBlocks && cols * e >= 2 * kLine;
+    most = {whole_lines(in_blocks ? kStreamedBlocksBytes : kStreamedTileBytes, cols), cols};
   } else if (rows < std::min(most.rows, kLine)) {
-    most = {rows, whole_lines(rows)};
+    most = {rows, whole_lines(kStreamedTileBytes, rows)};
   }
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
 }
@@ -253,7 +262,7 @@ TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   } else {
     wanted = streaming ? m.tuned.streamed[width] : direct_shape(plan, row, m);
   }
-  return (streaming ? streamed_shape : fit)(wanted, rows, cols, e);
+  return streaming ? streamed_shape(plan, wanted, rows, cols) : fit(wanted, rows, cols, e);
 }
 
 }  // namespace
@@ -432,7 +441,8 @@ void set_tile(Plan& plan, const Machine& m) {
     rows = std::min(rows,
                     kStagingBytes / (adjoin ? cols * p.element_bytes : staged_pitch(staged_row_bytes(plan))));
   }
-  if (plan.kernel == Kernel::kStaged || plan.carries) rows = even_rows(plan, kLeastBandRows, rows);
+  if (plan.kernel == Kernel::kStaged || plan.carries || (row >= 0 && streams_short_rows(plan)))
+    rows = even_rows(plan, kLeastBandRows, rows);
   if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows);
   if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);
 }
