@@ -156,7 +156,7 @@ Problem random_problem(Random& random) {
   int64_t count = 1;
   for (int d = 0; d < p.rank; ++d) {
     const int64_t room = std::max<int64_t>(most / count, 1);
-    int64_t extent = random.pick<int64_t>({1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 64, 65, 130, 257, 600});
+    int64_t extent = random.pick<int64_t>({1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 31, 32, 64, 65, 130, 257, 600});
     if (random.chance(30)) extent = random.between(1, 300);
     if (short_dims && !random.chance(15)) extent = random.between(2, 6);
     if (d + 1 == p.rank && random.chance(20)) extent = room;

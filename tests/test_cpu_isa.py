@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The value tests that reach every micro-kernel, its remainders, and the streaming stores.
 SELECTION = (
-    "not cuda and (tile_edges or larger_matrices or beyond_cache or random_problems or element_boundary"
+    "not cuda and (tile_edges or larger_matrices or beyond_cache or random_problems or element_boundary or few_columns"
     " or (every_kernel and (tile or staged)))"
 )
 

@@ -206,6 +206,15 @@ def test_thin(device: str, size: int, seed: int) -> None:
             check_transpose(make_strided(shape, layout, ITEMSIZE_DTYPE[size], device, seed))
 
 
+@widths
+def test_few_columns(device: str, size: int, seed: int) -> None:
+    """A few columns side by side, of less than a vector each, of some, and of many."""
+    for few, many in itertools.product([2, 3, 4, 5, 6, 7, 8, 16, 32], [15, 64, 129, 4096]):
+        for shape in [(few, many), (many, few)]:
+            for layout in ["contiguous", "offset"]:
+                check_transpose(make_strided(shape, layout, ITEMSIZE_DTYPE[size], device, seed))
+
+
 def test_never_an_alias(device: str) -> None:
     """Inputs whose order does not change are still copied."""
     base = make_strided((6, 8), "contiguous", torch.float32, device)

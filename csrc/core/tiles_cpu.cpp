@@ -21,6 +21,10 @@ int input_run_dim(const Problem& p) {
   return -1;
 }
 
+bool moves_narrow(int64_t count, int64_t element_bytes) {
+  return is_narrow(count, element_bytes) || is_narrow_in_lanes(count, element_bytes);
+}
+
 // The dim, other than the last, along which the input moves least; -1 if there is none.
 int smallest_input_step(const Problem& p) {
   int best = -1;
@@ -349,12 +353,12 @@ int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) 
 
 bool splits(const Problem& p, int row) {
   const int64_t rows = p.dims[row].extent;
-  return is_narrow(rows, p.element_bytes) && p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
+  return moves_narrow(rows, p.element_bytes) && p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
 }
 
 bool merges(const Problem& p, int row) {
   const int64_t cols = p.dims[p.rank - 1].extent;
-  return is_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
+  return moves_narrow(cols, p.element_bytes) && p.dims[row].out_stride == cols * p.element_bytes;
 }
 
 // Short sides would leave the micro-kernels little to do, and each line that is written alone opens a DRAM

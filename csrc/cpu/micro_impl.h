@@ -24,15 +24,10 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   constexpr int kLane = Tile<Lane, e>::kSide;
   constexpr bool pitched = std::is_same_v<In, Pitched<const char>>;
   constexpr bool odd = kOddRows<In>;
-  if constexpr (pitched && I::kShuffles && e >= 8) {
-    if (transpose_narrow<I, e, streaming, 3>(in.first, in.pitch, out.first, out.pitch, rows, cols)) return;
+  if constexpr (pitched && I::kShuffles) {
+    if (transpose_narrow<I, e, streaming>(in.first, in.pitch, out.first, out.pitch, rows, cols)) return;
   }
   if (rows < kLane || cols < kLane) {
-    if constexpr (pitched && I::kShuffles && e < 8) {
-      if (transpose_narrow<I, e, streaming, 2, 3, 4, 5, 6, 7, 8>(in.first, in.pitch, out.first, out.pitch,
-                                                                 rows, cols))
-        return;
-    }
     if constexpr (e < 8 && !odd) {
       using Two = Halves<e>;
       if (Two::take(rows) && cols >= kLane) return Two::split(in, out, rows, cols);

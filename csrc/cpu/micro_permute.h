@@ -11,9 +11,15 @@
 namespace tx::cpu {
 namespace {
 
-// k columns that lie element by element in the input and apart in the output, or the other way round, where k
-// elements are less than a lane: a fixed permutation of k vectors, which takes k - 1 permutations of two for
-// each, or else of each lane's k x 16 bytes, byte by byte.
+// k columns that lie element by element in the input and apart in the output, or the other way round: a fixed
+// permutation of k vectors, which takes k - 1 permutations of two for each, or else of each lane's k x 16
+// bytes, byte by byte. Of a copy, in tiles or staged -> so, one thread:
+//   merged, 60 MB   Zen 5, 4, 5 and 7 columns of 4 bytes      .46 .48 .51 -> 1.05 1.05 1.00
+//                          2, 4, 5 and 7 of 8 bytes           .76 .44 .57 .59 -> 1.12 1.12 1.10 1.04
+//                          2, 5 and 7 of 16 bytes             .84 .68 .65 -> 1.17 1.10 1.06
+//                   AVX2, 4 and 5 of 4 bytes, 4, 5, 7 of 8    .58 .52, .60 .59 .56 -> 1.05 .99, 1.07 1.01 .98
+//   split, 6 MB     Zen 5, 4, 5 and 7 of 4 bytes              .70 .54 .61 -> .89 .88 .82
+//                          2, 4, 5 and 7 of 8 bytes           .66 .60 .49 .44 -> .94 .91 .90 .82
 template <class I, int e, int k, bool streaming>
 struct Narrow {
   using Vec = typename I::Vec;
@@ -147,10 +153,15 @@ struct Narrow {
         I::store_part(out + m * sizeof(Vec), part(count * k * e, m), result<false>(from, m));
   }
 
+  // Byte by byte, more columns that are a lane and more are stored faster in tiles (AVX2 on Zen 5, four and
+  // five of 4 and 8 bytes, in tiles -> so, split .66 .50 .82 .66 of a copy -> .71 .57 .80 .71, merged .78 .58
+  // .81 .69 -> .69 .56 .77 .71, seven in tiles and so .73 .74 and .49 .59).
+  static constexpr int kFewShuffled = 5;
+
   // Whether it took the block.
   static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                         int64_t cols) {
-    if constexpr (is_narrow(k, e)) {
+    if constexpr (is_narrow(k, e) && (kPermutes || streaming || k * e < 16 || k <= kFewShuffled)) {
       if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
       if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
       if constexpr (kParts) {
@@ -162,11 +173,84 @@ struct Narrow {
   }
 };
 
-// Whether one of the widths k took the block.
-template <class I, int e, bool streaming, int... k>
+// The same of columns that make `lanes` lanes side by side: from vectors of those, which hold as many rows as
+// they have room for, to one of each column it takes lanes transposed among vectors, and the square of
+// elements of each lane. Of a copy, Zen 5, in tiles or staged -> so, one thread:
+//   16 and 32 columns of 1 byte, 8 and 16 of 2, 8 of 4
+//     merged, 60 MB          .62 .59 .55 .57 .56 -> 1.11 .95 1.06 1.05 1.04
+//             6 MB           .60 .53 .65 .64 .66 -> .84 .68 .80 .84 .85
+//     split, 6 MB            .67 .66 .73 .58 .60 -> .76 .85 .81 .85 .85
+//     32 of 1 byte, 60 MB    .43 -> .72
+template <class I, int e, int lanes, bool streaming>
+struct NarrowInLanes {
+  using Vec = typename I::Vec;
+  using Square = Tile<I, e, streaming>;
+  static constexpr int kLane = Square::kLane, kSide = Square::kSide, kCols = lanes * kLane;
+  static constexpr int kRows = I::kLanes / lanes;  // of a vector
+  // AVX2 has registers for half as many (stored, 32 bytes merged .80 of a copy in tiles, so .63).
+  static constexpr bool kTakes =
+      is_narrow_in_lanes(kCols, e) && kRows > 0 && kLane >= kRows && (streaming || kCols <= 8 * I::kLanes);
+
+  static void split(const char* in, char* out, int64_t out_pitch, int64_t count) {
+    for (int64_t n0 = 0; n0 < count; n0 += kSide) {
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Vec square[lanes][kLane];
+      TX_UNROLL for (int q = 0; q < kLane; q += kRows) {
+        Vec rows[I::kLanes];
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = I::load(in + (n + l * kLane + q) * kCols * e);
+        I::transpose_lanes(rows);
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) square[l % lanes][q + l / lanes] = rows[l];
+      }
+      TX_UNROLL for (int c = 0; c < lanes; ++c) {
+        Square::transpose_each_lane(square[c]);
+        TX_UNROLL for (int q = 0; q < kLane; ++q)
+            Square::store(out + (c * kLane + q) * out_pitch + n * e, square[c][q]);
+      }
+    }
+  }
+  static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
+    for (int64_t n0 = 0; n0 < count; n0 += kSide) {
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Vec square[lanes][kLane];
+      TX_UNROLL for (int c = 0; c < lanes; ++c) {
+        TX_UNROLL for (int q = 0; q < kLane; ++q) square[c][q] =
+            I::load(in + (c * kLane + q) * in_pitch + n * e);
+        Square::transpose_each_lane(square[c]);
+      }
+      TX_UNROLL for (int q = 0; q < kLane; q += kRows) {
+        Vec rows[I::kLanes];
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = square[l % lanes][q + l / lanes];
+        I::transpose_lanes(rows);
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l)
+            Square::store(out + (n + l * kLane + q) * kCols * e, rows[l]);
+      }
+    }
+  }
+
+  // Whether it took the block.
+  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                        int64_t cols) {
+    if constexpr (kTakes) {
+      // (Streamed, 16 bytes by tiles that ask for lines, and so: Zen 5 .93 .83 of a copy, AVX2 .85 .64.)
+      if (!(streaming && lanes == 1) && rows == kCols && in_pitch == kCols * e && cols >= kSide)
+        return split(in, out, out_pitch, cols), true;
+      if (cols == kCols && out_pitch == kCols * e && rows >= kSide)
+        return merge(in, in_pitch, out, rows), true;
+    }
+    return false;
+  }
+};
+
+// Whether kernels of a few columns took the block.
+template <class I, int e, bool streaming>
 TX_INLINE bool transpose_narrow(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                                 int64_t cols) {
-  return (Narrow<I, e, k, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) || ...);
+  const auto took = [&]<int... k>() {
+    return (Narrow<I, e, k, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) || ...);
+  };
+  if ((rows <= 8 || cols <= 8) && took.template operator()<2, 3, 4, 5, 6, 7, 8>()) return true;
+  return NarrowInLanes<I, e, 1, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) ||
+         NarrowInLanes<I, e, 2, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols);
 }
 
 // Small permutations by tables made at run time, in vectors of which each draws from all of its piece. The
