@@ -445,7 +445,7 @@ void set_tile(Plan& plan, const Machine& m) {
     rows = std::min(rows,
                     kStagingBytes / (adjoin ? cols * p.element_bytes : staged_pitch(staged_row_bytes(plan))));
   }
-  if (plan.kernel == Kernel::kStaged || plan.carries || (row >= 0 && streams_short_rows(plan)))
+  if (plan.kernel == Kernel::kStaged || plan.carries || streams_short_rows(plan))
     rows = even_rows(plan, kLeastBandRows, rows);
   if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows);
   if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);

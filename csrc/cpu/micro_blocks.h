@@ -148,7 +148,7 @@ struct Blocks {
     // Rows whose lines are asked for together: parts of one size, about, where a row takes more than one
     // read.
     const int64_t most = kShape.together * kLine / e, parts = (rows + most - 1) / most;
-    const int64_t part = !Reader::kAtOnce ? (rows / kRows + parts - 1) / parts * kRows : most;
+    const int64_t part = Reader::kAtOnce ? most : (rows / kRows + parts - 1) / parts * kRows;
     int64_t i = 0, j = 0;
     // Asks for the lines that follow those of the part that begins here, on down.
     const auto ask = [&] {
