@@ -431,10 +431,11 @@ bool permutes_pieces(const Problem& p, const Machine& m) {
 Kernel choose_tile(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
-  const bool rows_adjoin = row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
   const int64_t row_bytes = cols.extent * p.element_bytes;
-  if (rows_adjoin && p.dims[row].extent * row_bytes <= m.tuned.tiny_matrix_bytes) return Kernel::kTile;
-  if (rows_adjoin && row_bytes < kLine && !fills(p, m, m.tuned.runs_leave)) return Kernel::kTile;
+  if (rows_adjoin(p, row)) {
+    if (p.dims[row].extent * row_bytes <= m.tuned.tiny_matrix_bytes) return Kernel::kTile;
+    if (row_bytes < kLine && !fills(p, m, m.tuned.runs_leave)) return Kernel::kTile;
+  }
   if (streams_tiles(p, m) && !fuse_sides(p, row, m).fuse()) return Kernel::kTile;
   if (carries_rows(p, m) || (keeps_lines(p, m) && !fuse_sides(p, row, m).fuse())) return Kernel::kTile;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4

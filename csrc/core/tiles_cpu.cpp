@@ -138,6 +138,13 @@ TileShape staged_shape(int64_t element_bytes) {
                                  : shape_of_runs(kStagedRunsShape, element_bytes);
 }
 
+// Short rows that adjoin: whole, and some that are written as one.
+TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
+  const int64_t line = line_elements(element_bytes);
+  const int64_t most = std::min(kAdjoiningBytes / cols, kAdjoiningPieceBytes) / element_bytes;
+  return {std::min(rows, std::max(most / line, int64_t{1}) * line), cols};
+}
+
 TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols) {
   const int64_t e = plan.problem.element_bytes;
   // Whole lines: 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
@@ -257,7 +264,10 @@ TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   const int width = width_row(e);
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
   if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
-  if (plan.kernel == Kernel::kStaged) return fit(staged_shape(e), rows, cols, e);
+  if (plan.kernel == Kernel::kStaged) {
+    const bool adjoin = rows_adjoin(p, row) && cols * e <= kAdjoiningRowBytes;
+    return adjoin ? adjoining_shape(rows, cols, e) : fit(staged_shape(e), rows, cols, e);
+  }
   if (plan.carries) return carried_shape(plan, rows, cols, m);
   const bool streaming = plan.stores == Stores::kStreaming;
   TileShape wanted;
@@ -350,6 +360,11 @@ int64_t staged_row_bytes(const Plan& plan) {
 
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
 int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
+
+bool rows_adjoin(const Problem& p, int row) {
+  const Dim& cols = p.dims[p.rank - 1];
+  return row == p.rank - 2 && p.dims[row].out_stride == cols.extent * p.element_bytes;
+}
 
 bool splits(const Problem& p, int row) {
   const int64_t rows = p.dims[row].extent;

@@ -62,6 +62,9 @@ int64_t staged_pitch(int64_t row_bytes);
 
 // ---- For the planner.
 
+// Whether rows, as long as the last dim, follow one another in the output.
+bool rows_adjoin(const Problem& normalised, int row);
+
 // Whether the micro-kernels split a few rows that lie side by side in the input, or merge a few columns that
 // lie so in the output.
 bool splits(const Problem& normalised, int row);

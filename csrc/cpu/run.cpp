@@ -319,10 +319,13 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
       const int64_t staged_rows = rows / parts;
       const bool rows_end = !staged.continues(out + at.out, staged_rows);
       if (rows_end || staged.filled() + most_bytes > row_bytes) {
-        // Spread over the writes: more prefetches at a time than the core can queue are dropped.
+        // Spread over the lines written: more prefetches at a time than the core can queue are dropped.
         const int64_t columns = ahead.columns(tile + tiles_per_write);
-        staged.write(rows_end, [&](int64_t k) {
-          ahead.touch(columns * (k + 1) / staged_rows - columns * k / staged_rows);
+        int64_t touched = 0;
+        staged.write(rows_end, [&](int64_t written, int64_t of) {
+          const int64_t by_now = columns * written / of;
+          ahead.touch(by_now - touched);
+          touched = by_now;
         });
         if (rows_end) staged.begin(out + at.out, staged_rows);
       }
@@ -335,7 +338,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
       }
       staged.add(parts * cols * p.element_bytes);
     }
-    staged.write(true, [](int64_t) {});
+    staged.write(true, [](int64_t, int64_t) {});
     micro.fence();
   });
 }
@@ -386,12 +389,12 @@ void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor paralle
     StagedRows staged(micro.stream, memory, 0, 0);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const bool ends = !staged.continues(out + at.out, 1);
-      if (ends || staged.filled() >= kStreamedPiecesBytes) staged.write(ends, [](int64_t) {});
+      if (ends || staged.filled() >= kStreamedPiecesBytes) staged.write(ends, [](int64_t, int64_t) {});
       if (ends) staged.begin(out + at.out, 1);
       micro.permute_pieces(piece, in + at.in, pieces.in_stride, staged.next(), piece.bytes, at.extent[batch]);
       staged.add(at.extent[batch] * piece.bytes);
     }
-    staged.write(true, [](int64_t) {});
+    staged.write(true, [](int64_t, int64_t) {});
     micro.fence();
   });
 }
@@ -476,7 +479,7 @@ void run_gathered_runs(const Plan& plan, const char* in, char* out, ParallelFor 
     const auto rows_at_hand = [&] { return row == next ? 1 : at.extent[row]; };
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const bool ends = !staged.continues(out + at.out, rows_at_hand());
-      if (ends || staged.filled() >= kRowBytes) staged.write(ends, [](int64_t) {});
+      if (ends || staged.filled() >= kRowBytes) staged.write(ends, [](int64_t, int64_t) {});
       if (ends) staged.begin(out + at.out, rows_at_hand());
       for (int64_t r = 0; r < rows_at_hand(); ++r) {
         copy(in + at.in + r * rows.in_stride, p.dims[next].in_stride, staged.next() + r * kPitch, bytes,
@@ -484,7 +487,7 @@ void run_gathered_runs(const Plan& plan, const char* in, char* out, ParallelFor 
       }
       staged.add(at.extent[next] * bytes);
     }
-    staged.write(true, [](int64_t) {});
+    staged.write(true, [](int64_t, int64_t) {});
     micro.fence();
   });
 }

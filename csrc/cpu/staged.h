@@ -40,10 +40,12 @@ class StagedRows {
   int64_t filled() const { return filled_; }
   void add(int64_t bytes) { filled_ += bytes; }
 
-  // Writes what is there, and calls between_rows(k) after row k. Unless the rows end here, at least a line
-  // must be there.
+  // Writes what is there, and after every few lines, and last, calls written(bytes, of_bytes). Unless the rows
+  // end here, at least a line must be there.
   template <class F>
-  void write(bool rows_end, const F& between_rows) {
+  void write(bool rows_end, const F& written) {
+    constexpr int64_t kLines = 4;
+    const int64_t bytes = rows_ * filled_;
     for (int64_t k = 0; k < rows_; ++k) {
       char* const start = start_ + k * pitch_;
       char* const end = start + filled_;
@@ -59,15 +61,18 @@ class StagedRows {
         from += head;
         to += head;
       }
-      const int64_t lines = (end - from) / kLine;
-      copy_lines_(to, from, lines);
+      for (int64_t lines = (end - from) / kLine; lines > 0;) {
+        const int64_t count = std::min(lines, kLines);
+        copy_lines_(to, from, count);
+        from += count * kLine, to += count * kLine, lines -= count;
+        if (lines > 0) written(k * filled_ + (from - start), bytes);
+      }
       if (rows_end) {
-        from += lines * kLine;
-        std::memcpy(to + lines * kLine, from, static_cast<size_t>(end - from));
+        std::memcpy(to, from, static_cast<size_t>(end - from));
       } else {
         std::memcpy(start - kLine, end - kLine, kLine);
       }
-      between_rows(k);
+      written((k + 1) * filled_, bytes);
     }
     out_ += filled_;
     filled_ = 0;
