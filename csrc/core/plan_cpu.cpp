@@ -82,10 +82,10 @@ bool tiles_beyond_caches(const Problem& p, const Machine& m) {
       p, m, tiles_ask(p, m) ? kAskingTilesLeave : m.tuned.tiles_leave[width_row(p.element_bytes)]);
 }
 
-// Whether all that is written, to rows or, merged, to rows that adjoin, are whole lines.
+// Whether all that is written are whole lines; merged, of rows that adjoin, but for the end of the last.
 bool writes_whole_lines(const Problem& p, int row, bool merged) {
-  const Dim& along = p.dims[merged ? row : p.rank - 1];
-  uint64_t bits = p.out_address | static_cast<uint64_t>(along.extent * p.element_bytes);
+  uint64_t bits = p.out_address;
+  if (!merged) bits |= static_cast<uint64_t>(p.dims[p.rank - 1].extent * p.element_bytes);
   for (int d = 0; d + 1 < p.rank; ++d) {
     if (!merged || d != row) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   }
@@ -208,6 +208,7 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
 //   Xeon, 8191 x 8193 and 4095 x 4097, 16 threads     .49 .55 .61 .77 .82 -> .53 .59 .68 .71 .80
 //                                      4              .40 .47 .56 .70 .84 -> .44 .54 .59 .72 .76
 bool carries_blocks(const Problem& p, const Machine& m) {
+  if (splits(p, tile_row_dim(Kernel::kTile, p))) return false;
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
@@ -261,7 +262,7 @@ bool carries_rows(const Problem& p, const Machine& m) {
   if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (crosses(m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
-  if (p.dims[row].extent * e < kInputRunBytes) return false;
+  if (p.dims[row].extent * e < kInputRunBytes && !splits(p, row)) return false;
   if (p.dims[p.rank - 1].extent * e < m.tuned.carried_row_bytes[width_row(e)]) return false;
   return !fuse_sides(p, row, m).fuse();
 }

@@ -367,8 +367,9 @@ bool rows_adjoin(const Problem& p, int row) {
 }
 
 bool splits(const Problem& p, int row) {
-  const int64_t rows = p.dims[row].extent;
-  return moves_narrow(rows, p.element_bytes) && p.dims[p.rank - 1].in_stride == rows * p.element_bytes;
+  const int64_t rows = p.dims[row].extent, e = p.element_bytes;
+  return (moves_narrow(rows, e) || is_short_of_lanes(rows, e, false)) &&
+         p.dims[p.rank - 1].in_stride == rows * e;
 }
 
 bool merges(const Problem& p, int row) {

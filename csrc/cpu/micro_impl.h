@@ -25,7 +25,13 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   constexpr bool pitched = std::is_same_v<In, Pitched<const char>>;
   constexpr bool odd = kOddRows<In>;
   if constexpr (pitched && I::kShuffles) {
-    if (transpose_narrow<I, e, streaming>(in.first, in.pitch, out.first, out.pitch, rows, cols)) return;
+    if (split_narrow<I, e, streaming>(in.first, in.pitch, out, rows, cols)) return;
+    // Past the caches, what is less than a line at the end is left.
+    const int64_t whole = streaming ? rows - rows % Wide::kSide : rows;
+    if (merge_narrow<I, e, streaming>(in.first, in.pitch, out.first, out.pitch, whole, cols)) {
+      if (whole == rows) return;
+      in = in.from(0, whole * e), out = out.from(whole, 0), rows -= whole;
+    }
   }
   if (rows < kLane || cols < kLane) {
     if constexpr (e < 8 && !odd) {
@@ -153,14 +159,14 @@ TX_INLINE void carry_tiles(Pitched<const char> in, Pitched<char> out, int64_t ro
   constexpr int kSide = Wide::kSide, kCols = abreast * kSide;
   const int64_t whole = rows / kSide * kSide;
   const intptr_t later = reinterpret_cast<intptr_t>(in.first) + kCols * in.pitch;
-  const CarriedRows<e> to{{out, later, in.pitch}, carried};
+  const CarriedRows<StreamedRows<e>> to{{out, later, in.pitch}, carried};
   Wide::template stream_abreast<abreast>(in, to, 0, whole);
   if (whole < rows) {
     alignas(kLine) char rest[kSide * kLine];  // of the rows that no tile has
     TX_UNROLL for (int t = 0; t < abreast; ++t) {
       const Pitched<const char> from = in.from(t * kSide, whole * e);
       transpose<I, e>(e, from.first, in.pitch, rest, kLine, rows - whole, kSide);
-      CarriedRows<e> at = to.from(whole, t * kLine);
+      CarriedRows<StreamedRows<e>> at = to.from(whole, t * kLine);
       for (int64_t r = 0; r < rows - whole; ++r)
         Wide::store(at.template next<false>(), I::load(rest + r * kLine));
     }
@@ -177,6 +183,7 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
   constexpr int kSide = Tile<I, e, true>::kSide, kAbreast = to_l1 && e == 16 ? 2 : 1;
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
+  if (split_narrow<I, e, true>(in, in_pitch, CarriedRows<Pitched<char>>{to, carried}, rows, cols)) return;
   int64_t j = 0;
   if constexpr (kAbreast > 1) {
     for (; j + kAbreast * kSide <= cols; j += kAbreast * kSide)

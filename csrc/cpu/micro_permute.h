@@ -115,13 +115,15 @@ struct Narrow {
   }
 
   // count >= kSide elements of each column; the last step goes back over what is written already
-  static void split(const char* in, char* out, int64_t out_pitch, int64_t count) {
+  template <class Out>
+  static void split(const char* in, Out out, int64_t count) {
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
       TX_UNROLL for (int m = 0; m < k; ++m) from[m] = load(in + n * k * e, m);
+      Out to = out.from(0, n * e);
       TX_UNROLL for (int c = 0; c < k; ++c)
-          Tile<I, e, streaming>::store(out + c * out_pitch + n * e, result<true>(from, c));
+          Tile<I, e, streaming>::store(take<(k > 4)>(to, c), result<true>(from, c));
     }
   }
   static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
@@ -158,99 +160,199 @@ struct Narrow {
   // .81 .69 -> .69 .56 .77 .71, seven in tiles and so .73 .74 and .49 .59).
   static constexpr int kFewShuffled = 5;
 
+  static constexpr bool kTakes = is_narrow(k, e) && (kPermutes || streaming || k * e < 16 || k <= kFewShuffled);
+
   // Whether it took the block.
-  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                        int64_t cols) {
-    if constexpr (is_narrow(k, e) && (kPermutes || streaming || k * e < 16 || k <= kFewShuffled)) {
-      if (rows == k && in_pitch == k * e && cols >= kSide) return split(in, out, out_pitch, cols), true;
-      if (cols == k && out_pitch == k * e && rows >= kSide) return merge(in, in_pitch, out, rows), true;
-      if constexpr (kParts) {
-        if (rows == k && in_pitch == k * e) return split_part(in, out, out_pitch, cols), true;
-        if (cols == k && out_pitch == k * e) return merge_part(in, in_pitch, out, rows), true;
-      }
+  template <class Out>
+  static bool split(const char* in, int64_t in_pitch, Out out, int64_t rows, int64_t cols) {
+    if constexpr (kTakes) {
+      if (rows != k || in_pitch != k * e) return false;
+      if (cols >= kSide) return split(in, out, cols), true;
+      if constexpr (kParts) return split_part(in, out.first, out.pitch, cols), true;
+    }
+    return false;
+  }
+  static bool merge(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                    int64_t cols) {
+    if constexpr (kTakes) {
+      if (cols != k || out_pitch != k * e) return false;
+      if (rows >= kSide) return merge(in, in_pitch, out, rows), true;
+      if constexpr (kParts) return merge_part(in, in_pitch, out, rows), true;
     }
     return false;
   }
 };
 
-// The same of columns that make `lanes` lanes side by side: from vectors of those, which hold as many rows as
-// they have room for, to one of each column it takes lanes transposed among vectors, and the square of
-// elements of each lane. Of a copy, Zen 5, in tiles or staged -> so, one thread:
+// The same of columns that make `lanes` lanes side by side, or more than half as many: from vectors of those,
+// which hold as many rows as they have room for, to one of each column it takes lanes transposed among
+// vectors, and the square of elements of each lane. Rows that are less than their lanes are spread out to
+// those when they are read, and closed up when they are written, a vector after the other, of which each ends
+// in bytes that the next one writes again; the last ones go by way of memory of their own, lest bytes outside
+// be read or written. Of a copy, Zen 5, in tiles or staged -> so, one thread:
 //   16 and 32 columns of 1 byte, 8 and 16 of 2, 8 of 4
 //     merged, 60 MB          .62 .59 .55 .57 .56 -> 1.11 .95 1.06 1.05 1.04
 //             6 MB           .60 .53 .65 .64 .66 -> .84 .68 .80 .84 .85
 //     split, 6 MB            .67 .66 .73 .58 .60 -> .76 .85 .81 .85 .85
 //     32 of 1 byte, 60 MB    .43 -> .72
-template <class I, int e, int lanes, bool streaming>
-struct NarrowInLanes {
+template <class I, int e, int lanes, bool whole, bool streaming>
+struct InLanes {
   using Vec = typename I::Vec;
   using Square = Tile<I, e, streaming>;
-  static constexpr int kLane = Square::kLane, kSide = Square::kSide, kCols = lanes * kLane;
+  static constexpr int kLane = Square::kLane, kSide = Square::kSide;
+  static constexpr int kBytes = 16 * lanes;        // of a row, in lanes
   static constexpr int kRows = I::kLanes / lanes;  // of a vector
-  // AVX2 has registers for half as many (stored, 32 bytes merged .80 of a copy in tiles, so .63).
-  static constexpr bool kTakes =
-      is_narrow_in_lanes(kCols, e) && kRows > 0 && kLane >= kRows && (streaming || kCols <= 8 * I::kLanes);
+  static constexpr bool kPermutes = kRows > 1 && I::template kPermutes<1>;
 
-  static void split(const char* in, char* out, int64_t out_pitch, int64_t count) {
+  struct Index {
+    alignas(64) uint8_t spread[kBytes][sizeof(Vec)];
+    alignas(64) uint8_t close[kBytes][sizeof(Vec)];
+  };
+  static constexpr Index index() {
+    Index index{};
+    for (int bytes = kBytes / 2 + 1; bytes < kBytes; ++bytes) {
+      for (int b = 0; b < static_cast<int>(sizeof(Vec)); ++b) {
+        const int row = b / kBytes, at = b % kBytes;
+        index.spread[bytes][b] = static_cast<uint8_t>(at < bytes ? row * bytes + at : 0);
+        index.close[bytes][b] = static_cast<uint8_t>(b < kRows * bytes ? b / bytes * kBytes + b % bytes : 0);
+      }
+    }
+    return index;
+  }
+  static constexpr Index kIndex = index();
+
+  // A vector of rows of `bytes` each.
+  TX_INLINE Vec load(const char* in, int64_t bytes) {
+    if constexpr (whole || kRows == 1) {
+      return I::load(in);
+    } else if constexpr (kPermutes) {
+      return I::permute_bytes(I::load(in), I::load(reinterpret_cast<const char*>(kIndex.spread[bytes])));
+    } else {
+      return I::load_lanes([&](int l) { return in + l / lanes * bytes + l % lanes * 16; });
+    }
+  }
+  TX_INLINE void store(char* out, int64_t bytes, Vec v) {
+    if constexpr (whole || kRows == 1) {
+      Square::store(out, v);
+    } else if constexpr (kPermutes) {
+      I::store(out, I::permute_bytes(v, I::load(reinterpret_cast<const char*>(kIndex.close[bytes]))));
+    } else {
+      I::store_lanes([&](int l) { return out + l / lanes * bytes + l % lanes * 16; }, v);
+    }
+  }
+
+  // Of the last step, which goes back over what is written already; that and a vector more.
+  struct Last {
+    alignas(64) char bytes[whole ? 1 : kSide * kBytes + sizeof(Vec)];
+  };
+
+  template <class Out>
+  static void split(const char* in, Out out, int64_t columns, int64_t count) {
+    const int64_t cols = whole ? kBytes / e : columns, bytes = cols * e;
+    Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      const char* from = in + n * bytes;
+      if (!whole && n + kSide == count) {
+        std::memcpy(last.bytes, from, static_cast<size_t>(kSide * bytes));
+        from = last.bytes;
+      }
       Vec square[lanes][kLane];
       TX_UNROLL for (int q = 0; q < kLane; q += kRows) {
         Vec rows[I::kLanes];
-        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = I::load(in + (n + l * kLane + q) * kCols * e);
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = load(from + (l * kLane + q) * bytes, bytes);
         I::transpose_lanes(rows);
         TX_UNROLL for (int l = 0; l < I::kLanes; ++l) square[l % lanes][q + l / lanes] = rows[l];
       }
+      Out to = out.from(0, n * e);
       TX_UNROLL for (int c = 0; c < lanes; ++c) {
         Square::transpose_each_lane(square[c]);
-        TX_UNROLL for (int q = 0; q < kLane; ++q)
-            Square::store(out + (c * kLane + q) * out_pitch + n * e, square[c][q]);
+        TX_UNROLL for (int q = 0; q < kLane; ++q) {
+          const auto row = take<true>(to, c * kLane + q);
+          if (c * kLane + q < cols) Square::store(row, square[c][q]);
+        }
       }
     }
   }
-  static void merge(const char* in, int64_t in_pitch, char* out, int64_t count) {
+  static void merge(const char* in, int64_t in_pitch, char* out, int64_t columns, int64_t count) {
+    const int64_t cols = whole ? kBytes / e : columns, bytes = cols * e;
+    Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      Pitched<const char> from{in + n * e, in_pitch};
       Vec square[lanes][kLane];
       TX_UNROLL for (int c = 0; c < lanes; ++c) {
-        TX_UNROLL for (int q = 0; q < kLane; ++q) square[c][q] =
-            I::load(in + (c * kLane + q) * in_pitch + n * e);
+        TX_UNROLL for (int q = 0; q < kLane; ++q) {
+          const char* const row = from.next<true>();
+          square[c][q] = c * kLane + q < cols ? I::load(row) : square[0][0];
+        }
         Square::transpose_each_lane(square[c]);
       }
       TX_UNROLL for (int q = 0; q < kLane; q += kRows) {
         Vec rows[I::kLanes];
         TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = square[l % lanes][q + l / lanes];
         I::transpose_lanes(rows);
-        TX_UNROLL for (int l = 0; l < I::kLanes; ++l)
-            Square::store(out + (n + l * kLane + q) * kCols * e, rows[l]);
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) square[l % lanes][q + l / lanes] = rows[l];
       }
+      const bool apart = !whole && n + kSide == count;
+      char* const to = apart ? last.bytes : out + n * bytes;
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
+        TX_UNROLL for (int q = 0; q < kLane; q += kRows)
+            store(to + (l * kLane + q) * bytes, bytes, square[l % lanes][q + l / lanes]);
+      }
+      if (apart) std::memcpy(out + n * bytes, last.bytes, static_cast<size_t>(kSide * bytes));
     }
   }
 
-  // Whether it took the block.
-  static bool transpose(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                        int64_t cols) {
-    if constexpr (kTakes) {
-      // (Streamed, 16 bytes by tiles that ask for lines, and so: Zen 5 .93 .83 of a copy, AVX2 .85 .64.)
-      if (!(streaming && lanes == 1) && rows == kCols && in_pitch == kCols * e && cols >= kSide)
-        return split(in, out, out_pitch, cols), true;
-      if (cols == kCols && out_pitch == kCols * e && rows >= kSide)
-        return merge(in, in_pitch, out, rows), true;
+  // AVX2 has registers for half as many whole ones (stored, 32 bytes merged .80 of a copy in tiles, so .63).
+  static constexpr bool kFits =
+      kRows > 0 && kLane >= kRows && (streaming || !whole || kBytes / e <= 8 * I::kLanes);
+  static bool takes(int64_t count, bool merges) {
+    if (whole) return count * e == kBytes && is_narrow_in_lanes(count, e);
+    return is_short_of_lanes(count, e, merges) && count * e > kBytes / 2 && count * e < kBytes;
+  }
+
+  // Whether it took the block. (Streamed, 16 bytes by tiles that ask for lines, and so: Zen 5 .93 .83 of a
+  // copy, AVX2 .85 .64.)
+  template <class Out>
+  static bool split(const char* in, int64_t in_pitch, Out out, int64_t rows, int64_t cols) {
+    if constexpr (kFits && !(whole && streaming && lanes == 1)) {
+      if (takes(rows, false) && in_pitch == rows * e && cols >= kSide)
+        return split(in, out, rows, cols), true;
+    }
+    return false;
+  }
+  static bool merge(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                    int64_t cols) {
+    if constexpr (kFits && (whole || !streaming)) {
+      if (takes(cols, true) && out_pitch == cols * e && rows >= kSide)
+        return merge(in, in_pitch, out, cols, rows), true;
     }
     return false;
   }
 };
 
+// Calls work(kernel) with each kernel of a few columns that may take so many, until one says that it did.
+template <class I, int e, bool streaming, class F>
+TX_INLINE bool any_narrow(int64_t columns, const F& work) {
+  const auto few = [&]<int... k>() { return (work(Narrow<I, e, k, streaming>()) || ...); };
+  if (columns <= 8 && few.template operator()<2, 3, 4, 5, 6, 7, 8>()) return true;
+  if (columns * e > kLine) return false;
+  return work(InLanes<I, e, 1, true, streaming>()) || work(InLanes<I, e, 2, true, streaming>()) ||
+         work(InLanes<I, e, 1, false, streaming>()) || work(InLanes<I, e, 2, false, streaming>()) ||
+         work(InLanes<I, e, 4, false, streaming>());
+}
+
 // Whether kernels of a few columns took the block.
+template <class I, int e, bool streaming, class Out>
+TX_INLINE bool split_narrow(const char* in, int64_t in_pitch, Out out, int64_t rows, int64_t cols) {
+  return any_narrow<I, e, streaming>(
+      rows, [&](auto kernel) { return kernel.split(in, in_pitch, out, rows, cols); });
+}
 template <class I, int e, bool streaming>
-TX_INLINE bool transpose_narrow(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
-                                int64_t cols) {
-  const auto took = [&]<int... k>() {
-    return (Narrow<I, e, k, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) || ...);
-  };
-  if ((rows <= 8 || cols <= 8) && took.template operator()<2, 3, 4, 5, 6, 7, 8>()) return true;
-  return NarrowInLanes<I, e, 1, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols) ||
-         NarrowInLanes<I, e, 2, streaming>::transpose(in, in_pitch, out, out_pitch, rows, cols);
+TX_INLINE bool merge_narrow(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
+                            int64_t cols) {
+  return any_narrow<I, e, streaming>(
+      cols, [&](auto kernel) { return kernel.merge(in, in_pitch, out, out_pitch, rows, cols); });
 }
 
 // Small permutations by tables made at run time, in vectors of which each draws from all of its piece. The

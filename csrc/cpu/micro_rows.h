@@ -115,21 +115,22 @@ struct StreamedRows {
     return {to.from(row, bytes), later + bytes / e * later_pitch + row * e, later_pitch};
   }
 };
-// The same at any pitch. `carried` has, for each row, the line's worth of it that comes before, and is given
-// what was stored instead.
+// The same, or rows of which nothing is asked for, at any pitch. `carried` has, for each row, the line's worth
+// of it that comes before, and is given what was stored instead.
+template <class Row>
 struct CarriedRow {
-  StreamedRow row;
+  Row row;
   char* carried;
 };
-template <int e>
+template <class Rows>
 struct CarriedRows {
-  StreamedRows<e> rows;
+  Rows rows;
   char* carried;
   template <bool many>
-  TX_MEMBER CarriedRow next() {
+  TX_MEMBER auto next() {
     char* const line = carried;
     carried += kLine;
-    return {rows.template next<many>(), line};
+    return CarriedRow{rows.template next<many>(), line};
   }
   TX_MEMBER CarriedRows from(int64_t row, int64_t bytes) const {
     return {rows.from(row, bytes), carried + row * kLine};

@@ -202,10 +202,13 @@ struct Tile {
     } else if constexpr (std::is_same_v<To, StreamedRow>) {
       ask_for(out.later);
       I::stream_line(out.to, v);
-    } else if constexpr (std::is_same_v<To, CarriedRow>) {
-      const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out.row.to) % kLine);
+    } else if constexpr (std::is_same_v<To, CarriedRow<StreamedRow>>) {
+      ask_for(out.row.later);
+      store(CarriedRow<char*>{out.row.to, out.carried}, v);
+    } else if constexpr (std::is_same_v<To, CarriedRow<char*>>) {
+      const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out.row) % kLine);
       const Vec line = I::template permute<e>(I::load(out.carried), v, across(kLine - place));
-      store(StreamedRow{out.row.to - place, out.row.later}, line);
+      I::stream_line(out.row - place, line);
       I::store(out.carried, v);
     } else if constexpr (streaming) {
       I::stream_line(out, v);
