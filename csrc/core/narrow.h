@@ -17,13 +17,10 @@ constexpr bool is_narrow_in_lanes(int64_t count, int64_t element_bytes) {
   return count >= 8 && (count * element_bytes == 16 || count * element_bytes == 32);
 }
 
-// Whether they make somewhat less than one, two or four lanes: likewise. Of bytes not where that leaves the
-// most room. (Zen 5, one thread, 6 MB, else -> so: 33 to 44 columns merged .37 -> .39, split .46 -> .42; 19 to
-// 31 split .55 -> .53.)
-constexpr bool is_short_of_lanes(int64_t count, int64_t element_bytes, bool merged) {
+// Whether they make somewhat less than one, two or four lanes: likewise.
+constexpr bool is_short_of_lanes(int64_t count, int64_t element_bytes) {
   const int64_t bytes = count * element_bytes;
-  if (element_bytes > 4 || count <= 8 || bytes >= 64 || bytes == 16 || bytes == 32) return false;
-  return element_bytes > 1 || bytes < 16 || bytes >= 48 || (merged && bytes < 32);
+  return element_bytes <= 4 && count > 8 && bytes < 64 && bytes != 16 && bytes != 32;
 }
 
 }  // namespace tx

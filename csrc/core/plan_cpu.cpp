@@ -259,10 +259,11 @@ bool carries_rows(const Problem& p, const Machine& m) {
   constexpr int64_t kInputRunBytes = 128;
   if (!can_carry_rows(p, m) || keeps_lines(p, m)) return false;
   const int64_t e = p.element_bytes;
-  if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   const int row = tile_row_dim(Kernel::kTile, p);
+  if (splits(p, row)) return fills(p, m, m.tuned.narrow_lines_leave);
+  if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   if (crosses(m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
-  if (p.dims[row].extent * e < kInputRunBytes && !splits(p, row)) return false;
+  if (p.dims[row].extent * e < kInputRunBytes) return false;
   if (p.dims[p.rank - 1].extent * e < m.tuned.carried_row_bytes[width_row(e)]) return false;
   return !fuse_sides(p, row, m).fuse();
 }

@@ -84,11 +84,16 @@ bool streams_short_rows(const Plan& plan) {
 }
 
 // The first of a tile's blocks is read with none to write meanwhile (Zen 4, three matrices, 512 and 2048
-// bytes of their rows, 1 byte .66 .67, 2 bytes .76 .77).
+// bytes of their rows, 1 byte .66 .67, 2 bytes .76 .77), and the last step of what is split, less than whole
+// lanes, goes by way of memory of its own (Zen 5, 512 and 16384 bytes, 12 and 24 columns of 1 byte and 24 of 2
+// .66 .78 .75 -> 1.09 1.03 .99).
 TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const Machine& m) {
-  const int64_t bytes = plan.order == TileOrder::kInBlocks ? 2048 : 512;  // of an output row
   const int64_t e = plan.problem.element_bytes;
-  const int64_t most = plan.order == TileOrder::kInBlocks ? kCarriedRows : m.tuned.carried_rows[width_row(e)];
+  const bool in_blocks = plan.order == TileOrder::kInBlocks;
+  if (splits(plan.problem, tile_row_dim(plan.kernel, plan.problem)))
+    return {rows, std::min(cols, kSplitRowBytes / e)};
+  const int64_t bytes = in_blocks ? 2048 : 512;  // of an output row
+  const int64_t most = in_blocks ? kCarriedRows : m.tuned.carried_rows[width_row(e)];
   return {even_band(rows, most, step_rows(plan)), std::min(cols, bytes / e)};
 }
 
@@ -147,8 +152,7 @@ TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
 
 TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols) {
   const int64_t e = plan.problem.element_bytes;
-  // Whole lines: 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
-  if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, 8)};
+  if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, 2)};
   const auto whole_lines = [&](int64_t bytes, int64_t other) {
     const int64_t line = line_elements(e);
     return std::max(bytes / (other * e) / line, int64_t{1}) * line;
@@ -368,8 +372,9 @@ bool rows_adjoin(const Problem& p, int row) {
 
 bool splits(const Problem& p, int row) {
   const int64_t rows = p.dims[row].extent, e = p.element_bytes;
-  return (moves_narrow(rows, e) || is_short_of_lanes(rows, e, false)) &&
-         p.dims[p.rank - 1].in_stride == rows * e;
+  const Dim& cols = p.dims[p.rank - 1];
+  const bool narrow = moves_narrow(rows, e) || (is_short_of_lanes(rows, e) && cols.extent >= line_elements(e));
+  return narrow && cols.in_stride == rows * e;
 }
 
 bool merges(const Problem& p, int row) {

@@ -81,6 +81,9 @@ inline constexpr ByWidth<TileShape> kStagedShape = {{{448, 256}, {224, 128}, {12
 // of input rows at most so long.
 inline constexpr int64_t kAdjoiningRowBytes = 1024, kAdjoiningBytes = 24 << 10, kAdjoiningPieceBytes = 512;
 
+// Of what is split and carried, bytes of an output row.
+inline constexpr int64_t kSplitRowBytes = 16 << 10;
+
 // In blocks, stored: as high as some blocks, and long, because its first block is read and its last written
 // with nothing beside (Zen 5, 1024^2 to 4096^2). Of 1 to 8 bytes.
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};

@@ -8,6 +8,10 @@ namespace tx::cpu {
 
 inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming store should fill
 
+// How far ahead of what is read in one stretch, past the caches, lines are asked for into L1, in all: many more
+// at a time than the machine's own prefetchers do.
+inline constexpr int64_t kAskedAhead = 8 << 10;
+
 // A permutation of dense bytes.
 struct Piece {
   int64_t bytes;

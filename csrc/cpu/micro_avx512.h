@@ -95,6 +95,14 @@ struct Avx512 : X86Lane {
     if constexpr (e == 4) return _mm512_permutex2var_epi32(a, index, b);
     if constexpr (e >= 8) return _mm512_permutex2var_epi64(a, index, b);
   }
+  // Each of e bytes.
+  template <int e>
+  TX_INLINE Vec plus(Vec v, int64_t k) {
+    if constexpr (e == 1) return _mm512_add_epi8(v, _mm512_set1_epi8(static_cast<char>(k)));
+    if constexpr (e == 2) return _mm512_add_epi16(v, _mm512_set1_epi16(static_cast<short>(k)));
+    if constexpr (e == 4) return _mm512_add_epi32(v, _mm512_set1_epi32(static_cast<int>(k)));
+    if constexpr (e == 8) return _mm512_add_epi64(v, _mm512_set1_epi64(k));
+  }
 #ifdef __AVX512VBMI__
   TX_INLINE Vec permute_bytes(Vec v, Vec index) { return _mm512_permutexvar_epi8(index, v); }
 #endif

@@ -18,6 +18,34 @@
 namespace tx::cpu {
 namespace {
 
+// Whether it took the block: one side is less than a lane.
+template <int e, class In, class Out>
+TX_INLINE bool transpose_short(In in, Out out, int64_t rows, int64_t cols) {
+  constexpr int kLane = Tile<Lane, e>::kSide;
+  if (rows >= kLane && cols >= kLane) return false;
+  if constexpr (e < 8 && !kOddRows<In>) {
+    using Two = Halves<e>;
+    if (Two::take(rows) && cols >= kLane) return Two::split(in, out, rows, cols), true;
+    if (Two::take(cols) && rows >= kLane) return Two::merge(in, out, rows, cols), true;
+  }
+  transpose_by_element<e>(in, out, rows, cols);
+  return true;
+}
+
+// Whether kernels of a few columns took the block. Past the caches, of what they merge the end is less than a
+// line, and stored.
+template <class I, int e, bool streaming>
+TX_INLINE bool transpose_narrow(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
+  if (split_narrow<I, e, streaming>(in.first, in.pitch, out, rows, cols)) return true;
+  const int64_t end = streaming ? rows % Tile<I, e>::kSide : 0, whole = rows - end;
+  if (!merge_narrow<I, e, streaming>(in.first, in.pitch, out.first, out.pitch, whole, cols)) return false;
+  if (end > 0) {
+    in = in.from(0, whole * e), out = out.from(whole, 0);
+    if (!transpose_short<e>(in, out, end, cols)) transpose_by_lane<e>(in, out, 0, end, 0, cols);
+  }
+  return true;
+}
+
 template <class I, int e, bool streaming, TileOrder order, bool to_l1, class In, class Out>
 TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   using Wide = Tile<I, e, streaming, to_l1>;
@@ -25,22 +53,9 @@ TX_INLINE void transpose_matrix(In in, Out out, int64_t rows, int64_t cols) {
   constexpr bool pitched = std::is_same_v<In, Pitched<const char>>;
   constexpr bool odd = kOddRows<In>;
   if constexpr (pitched && I::kShuffles) {
-    if (split_narrow<I, e, streaming>(in.first, in.pitch, out, rows, cols)) return;
-    // Past the caches, what is less than a line at the end is left.
-    const int64_t whole = streaming ? rows - rows % Wide::kSide : rows;
-    if (merge_narrow<I, e, streaming>(in.first, in.pitch, out.first, out.pitch, whole, cols)) {
-      if (whole == rows) return;
-      in = in.from(0, whole * e), out = out.from(whole, 0), rows -= whole;
-    }
+    if (transpose_narrow<I, e, streaming>(in, out, rows, cols)) return;
   }
-  if (rows < kLane || cols < kLane) {
-    if constexpr (e < 8 && !odd) {
-      using Two = Halves<e>;
-      if (Two::take(rows) && cols >= kLane) return Two::split(in, out, rows, cols);
-      if (Two::take(cols) && rows >= kLane) return Two::merge(in, out, rows, cols);
-    }
-    return transpose_by_element<e>(in, out, rows, cols);
-  }
+  if (transpose_short<e>(in, out, rows, cols)) return;
   const int64_t wide_rows = covered_by_tiles<Wide>(rows, streaming || order == TileOrder::kInBlocks);
   const int64_t wide_cols = covered_by_tiles<Wide>(cols, streaming || order == TileOrder::kInBlocks);
   if constexpr (order == TileOrder::kInBlocks) {
@@ -205,13 +220,23 @@ void stream_carried_blocks(const char* in, int64_t in_pitch, char* out, int64_t 
   transpose_in<Blocks<I, e, true, true, to_l1>>(from, to, rows, cols, carried, tiles);
 }
 
-// Elements of whole lines, past the caches.
+// Elements of whole lines, past the caches. Those of some columns later are asked for, whether or not they
+// exist. Of a copy, Zen 5, not asked for, tiles of 64 x 8 -> so, of 64 x 2, two threads; one:
+//   heads of 128 bytes, 64 x 512 x 12 -> 0,2,1       .90 .68 -> .99 1.07
+//            512 bytes, 8 x 1024 x 32                .88 .72 -> 1.00 1.01
+//            256 bytes, 8 x 32 x 4096                .88 .69 -> .98 .93
+//   2000 x 2000 of 64 bytes -> 1,0                   .77 .56 -> .88 .87
 template <class I>
 void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                   int64_t cols) {
+  const int64_t tile = rows * cols * bytes;
+  const int64_t ahead = (kAskedAhead + tile - 1) / tile * cols * in_pitch;
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j)
-      I::stream(out + i * out_pitch + j * bytes, in + j * in_pitch + i * bytes, bytes / kLine);
+    for (int64_t j = 0; j < cols; ++j) {
+      const char* const from = in + j * in_pitch + i * bytes;
+      for (int64_t b = 0; b < bytes; b += kLine) ask_ahead(from + b, ahead);
+      I::stream(out + i * out_pitch + j * bytes, from, bytes / kLine);
+    }
   }
 }
 

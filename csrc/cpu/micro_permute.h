@@ -120,7 +120,10 @@ struct Narrow {
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
-      TX_UNROLL for (int m = 0; m < k; ++m) from[m] = load(in + n * k * e, m);
+      TX_UNROLL for (int m = 0; m < k; ++m) {
+        if constexpr (streaming) ask_ahead(in + n * k * e + m * sizeof(Vec), kAskedAhead);
+        from[m] = load(in + n * k * e, m);
+      }
       Out to = out.from(0, n * e);
       TX_UNROLL for (int c = 0; c < k; ++c)
           Tile<I, e, streaming>::store(take<(k > 4)>(to, c), result<true>(from, c));
@@ -130,7 +133,10 @@ struct Narrow {
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       Vec from[k];
-      TX_UNROLL for (int c = 0; c < k; ++c) from[c] = I::load(in + c * in_pitch + n * e);
+      TX_UNROLL for (int c = 0; c < k; ++c) {
+        if constexpr (streaming) ask_ahead(in + c * in_pitch + n * e, kAskedAhead / k);
+        from[c] = I::load(in + c * in_pitch + n * e);
+      }
       TX_UNROLL for (int m = 0; m < k; ++m) store(out + n * k * e, m, result<false>(from, m));
     }
   }
@@ -202,6 +208,7 @@ struct InLanes {
   static constexpr int kBytes = 16 * lanes;        // of a row, in lanes
   static constexpr int kRows = I::kLanes / lanes;  // of a vector
   static constexpr bool kPermutes = kRows > 1 && I::template kPermutes<1>;
+  static constexpr bool kPartLast = I::kLoadsParts && (kPermutes || kRows == 1);
 
   struct Index {
     alignas(64) uint8_t spread[kBytes][sizeof(Vec)];
@@ -220,7 +227,8 @@ struct InLanes {
   }
   static constexpr Index kIndex = index();
 
-  // A vector of rows of `bytes` each.
+  // A vector of rows of `bytes` each. (Not of parts of vectors: while stores that stream are on their way,
+  // loads with masks wait for them, Zen 5, 12 columns of 4 bytes .97 -> .36 of a copy.)
   TX_INLINE Vec load(const char* in, int64_t bytes) {
     if constexpr (whole || kRows == 1) {
       return I::load(in);
@@ -230,36 +238,47 @@ struct InLanes {
       return I::load_lanes([&](int l) { return in + l / lanes * bytes + l % lanes * 16; });
     }
   }
-  TX_INLINE void store(char* out, int64_t bytes, Vec v) {
-    if constexpr (whole || kRows == 1) {
+  TX_INLINE void store(char* out, int64_t bytes, Vec v, bool last) {
+    if constexpr (whole) {
       Square::store(out, v);
-    } else if constexpr (kPermutes) {
-      I::store(out, I::permute_bytes(v, I::load(reinterpret_cast<const char*>(kIndex.close[bytes]))));
+    } else if constexpr (kPermutes || kRows == 1) {
+      if constexpr (kPermutes)
+        v = I::permute_bytes(v, I::load(reinterpret_cast<const char*>(kIndex.close[bytes])));
+      if constexpr (kPartLast) {
+        if (last) return I::store_part(out, kRows * bytes, v);
+      }
+      I::store(out, v);
     } else {
       I::store_lanes([&](int l) { return out + l / lanes * bytes + l % lanes * 16; }, v);
     }
   }
 
-  // Of the last step, which goes back over what is written already; that and a vector more.
+  // Of what is less than whole lanes, the last step goes by way of this, which has room for a vector more.
   struct Last {
     alignas(64) char bytes[whole ? 1 : kSide * kBytes + sizeof(Vec)];
   };
 
+  // The last step goes back over what is written already.
   template <class Out>
-  static void split(const char* in, Out out, int64_t columns, int64_t count) {
-    const int64_t cols = whole ? kBytes / e : columns, bytes = cols * e;
+  static void split_all(const char* in, Out out, int64_t cols, int64_t count) {
+    const int64_t bytes = whole ? kBytes : cols * e;
     Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
-      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      const bool ends = n0 + kSide >= count;
+      const int64_t n = ends ? count - kSide : n0;
       const char* from = in + n * bytes;
-      if (!whole && n + kSide == count) {
+      if (!whole && ends) {
         std::memcpy(last.bytes, from, static_cast<size_t>(kSide * bytes));
         from = last.bytes;
       }
       Vec square[lanes][kLane];
       TX_UNROLL for (int q = 0; q < kLane; q += kRows) {
         Vec rows[I::kLanes];
-        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = load(from + (l * kLane + q) * bytes, bytes);
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
+          const char* const row = from + (l * kLane + q) * bytes;
+          if constexpr (streaming) ask_ahead(row, kAskedAhead);
+          rows[l] = load(row, bytes);
+        }
         I::transpose_lanes(rows);
         TX_UNROLL for (int l = 0; l < I::kLanes; ++l) square[l % lanes][q + l / lanes] = rows[l];
       }
@@ -267,23 +286,24 @@ struct InLanes {
       TX_UNROLL for (int c = 0; c < lanes; ++c) {
         Square::transpose_each_lane(square[c]);
         TX_UNROLL for (int q = 0; q < kLane; ++q) {
-          const auto row = take<true>(to, c * kLane + q);
-          if (c * kLane + q < cols) Square::store(row, square[c][q]);
+          const auto row = take<false>(to, c * kLane + q);
+          if (whole || c * kLane + q < cols) Square::store(row, square[c][q]);
         }
       }
     }
   }
-  static void merge(const char* in, int64_t in_pitch, char* out, int64_t columns, int64_t count) {
-    const int64_t cols = whole ? kBytes / e : columns, bytes = cols * e;
+  static void merge_all(Pitched<const char> in, char* out, int64_t cols, int64_t count) {
+    const int64_t bytes = whole ? kBytes : cols * e;
     Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
-      const int64_t n = n0 + kSide > count ? count - kSide : n0;
-      Pitched<const char> from{in + n * e, in_pitch};
+      const bool ends = n0 + kSide >= count, apart = !whole && !kPartLast && ends;
+      const int64_t n = ends ? count - kSide : n0;
+      Pitched<const char> from = in.from(0, n * e);
       Vec square[lanes][kLane];
       TX_UNROLL for (int c = 0; c < lanes; ++c) {
         TX_UNROLL for (int q = 0; q < kLane; ++q) {
           const char* const row = from.next<true>();
-          square[c][q] = c * kLane + q < cols ? I::load(row) : square[0][0];
+          square[c][q] = whole || c * kLane + q < cols ? I::load(row) : Vec{};
         }
         Square::transpose_each_lane(square[c]);
       }
@@ -293,11 +313,11 @@ struct InLanes {
         I::transpose_lanes(rows);
         TX_UNROLL for (int l = 0; l < I::kLanes; ++l) square[l % lanes][q + l / lanes] = rows[l];
       }
-      const bool apart = !whole && n + kSide == count;
       char* const to = apart ? last.bytes : out + n * bytes;
       TX_UNROLL for (int l = 0; l < I::kLanes; ++l) {
         TX_UNROLL for (int q = 0; q < kLane; q += kRows)
-            store(to + (l * kLane + q) * bytes, bytes, square[l % lanes][q + l / lanes]);
+            store(to + (l * kLane + q) * bytes, bytes, square[l % lanes][q + l / lanes],
+                  (l + 1) * kLane == kSide && q + kRows == kLane);
       }
       if (apart) std::memcpy(out + n * bytes, last.bytes, static_cast<size_t>(kSide * bytes));
     }
@@ -305,27 +325,27 @@ struct InLanes {
 
   // AVX2 has registers for half as many whole ones (stored, 32 bytes merged .80 of a copy in tiles, so .63).
   static constexpr bool kFits =
-      kRows > 0 && kLane >= kRows && (streaming || !whole || kBytes / e <= 8 * I::kLanes);
-  static bool takes(int64_t count, bool merges) {
+      e <= 4 && kRows > 0 && kLane >= kRows && (streaming || !whole || kBytes / e <= 8 * I::kLanes);
+  static bool takes(int64_t count) {
     if (whole) return count * e == kBytes && is_narrow_in_lanes(count, e);
-    return is_short_of_lanes(count, e, merges) && count * e > kBytes / 2 && count * e < kBytes;
+    return is_short_of_lanes(count, e) && count * e > kBytes / 2 && count * e < kBytes;
   }
 
   // Whether it took the block. (Streamed, 16 bytes by tiles that ask for lines, and so: Zen 5 .93 .83 of a
   // copy, AVX2 .85 .64.)
   template <class Out>
   static bool split(const char* in, int64_t in_pitch, Out out, int64_t rows, int64_t cols) {
-    if constexpr (kFits && !(whole && streaming && lanes == 1)) {
-      if (takes(rows, false) && in_pitch == rows * e && cols >= kSide)
-        return split(in, out, rows, cols), true;
+    if constexpr (kFits && !(whole && streaming && lanes == 1 && std::is_same_v<Out, Pitched<char>>)) {
+      if (takes(rows) && in_pitch == rows * e && cols >= kSide)
+        return split_all(in, out, rows, cols), true;
     }
     return false;
   }
   static bool merge(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols) {
     if constexpr (kFits && (whole || !streaming)) {
-      if (takes(cols, true) && out_pitch == cols * e && rows >= kSide)
-        return merge(in, in_pitch, out, cols, rows), true;
+      if (takes(cols) && out_pitch == cols * e && rows >= kSide)
+        return merge_all({in, in_pitch}, out, cols, rows), true;
     }
     return false;
   }
@@ -441,6 +461,7 @@ struct Pieces {
         }
         const int64_t step = at_once(piece, kSize);
         for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
+          if constexpr (streaming) ask_ahead(w.in, kAskedAhead);
           const Vec v = I::load(w.in);
           Stores::store(w.out, I::template permute<kUnit>(v, v, index));
         }
@@ -450,7 +471,10 @@ struct Pieces {
         for (int m = 0; m < vectors; ++m) begins[m] = begin(m, kSize, piece.bytes);
         for (; w.pieces > 0; w.advance(1)) {
           Vec from[vectors];
-          TX_UNROLL for (int m = 0; m < vectors; ++m) from[m] = I::load(w.in + begins[m]);
+          TX_UNROLL for (int m = 0; m < vectors; ++m) {
+            if constexpr (streaming) ask_ahead(w.in + begins[m], kAskedAhead);
+            from[m] = I::load(w.in + begins[m]);
+          }
           TX_UNROLL for (int r = 0; r < vectors; ++r) {
             Vec v = I::template permute<kUnit>(from[0], from[1], table(r, 0));
             TX_UNROLL for (int m = 2; m < vectors; ++m) v =

@@ -42,6 +42,11 @@ struct Unsigned<8> {
   using Type = uint64_t;
 };
 
+// Asks for the line so far ahead of what is read, whether or not it exists.
+TX_INLINE void ask_ahead(const char* from, int64_t bytes) {
+  __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + bytes), 0, 3);
+}
+
 // Two words of 8 bytes that may overlap: the ends of what is less than a lane and at least a half.
 template <class Byte>
 struct Ends {

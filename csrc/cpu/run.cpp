@@ -221,7 +221,7 @@ void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor par
   });
 }
 
-// Brings the input of tiles to come into the L2 cache, some columns at a time.
+// Brings the input of tiles to come into the L1 cache, some columns at a time.
 class Prefetcher {
  public:
   Prefetcher(const Plan& plan, const Places& places, const char* in, int64_t first, int64_t last)
@@ -244,7 +244,7 @@ class Prefetcher {
       const char* const from = in_ + at_.in + (is_fused(plan_) ? places_.in[column_] : column_ * pitch_);
       const char* const to = from + shape_.rows * plan_.problem.element_bytes;
       for (const char* line = from - reinterpret_cast<intptr_t>(from) % kLine; line < to; line += kLine) {
-        __builtin_prefetch(line, 0, 2);
+        __builtin_prefetch(line, 0, 3);
       }
       if (++column_ < shape_.cols) continue;
       column_ = 0;
@@ -403,17 +403,15 @@ void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor paralle
 // 4 bytes, .86 -> .50 of a copy.)
 constexpr int64_t kLongRun = 2048;
 
-// Streams lines of a long run, and asks for those that follow them, whether or not they exist: more of them
-// at a time than the machine's own prefetchers do (Xeon with AVX-512 VBMI, 2 threads: 400 MB at 38 -> 48
-// GB/s, less than 64 MB the same).
+// Streams lines of a long run, and asks for those that follow them, whether or not they exist.
 void stream_long_run(const MicroKernels& micro, char* out, const char* in, int64_t lines) {
-  constexpr int64_t kAhead = kLongRun, kStep = 16;
+  constexpr int64_t kStep = 4;
   for (int64_t line = 0; line < lines; line += kStep) {
     const int64_t count = std::min(lines - line, kStep);
     const char* const from = in + line * kLine;
-    const intptr_t later = reinterpret_cast<intptr_t>(from) + kAhead;
+    const intptr_t later = reinterpret_cast<intptr_t>(from) + kAskedAhead;
     for (int64_t k = 0; k < count; ++k)
-      __builtin_prefetch(reinterpret_cast<const char*>(later + k * kLine), 0, 2);
+      __builtin_prefetch(reinterpret_cast<const char*>(later + k * kLine), 0, 3);
     micro.stream(out + line * kLine, from, count);
   }
 }
