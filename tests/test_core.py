@@ -1112,7 +1112,7 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
         ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
         ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", None, [1, 1, 1, 1, 16, 3]),  # merged in registers
         ((400, 500, 20, 3), (0, 2, 1, 3), 4, "staged", None, [1, 20, 64]),  # runs of 12 bytes as elements
-        ((400, 500, 20, 16), (0, 2, 1, 3), 4, "tile", None, [1, 20, 8]),  # whole lines
+        ((400, 500, 20, 16), (0, 2, 1, 3), 4, "tile", None, [1, 20, 2]),  # whole lines
     ],
 )
 def test_short_inner_dims_on_the_host(
@@ -1254,7 +1254,7 @@ def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None
     ],
 )
 def test_when_cores_that_share_a_near_cache_leave_it(shape: tuple[int, ...], alone: str, several: str) -> None:
-    """One that moves lines does earlier than two; nobody else asks for lines into L1."""
+    """One that moves lines does earlier than two; nobody else asks for lines of tiles into L1."""
 
     def plan(size: int, threads: int, **other: int) -> _C.Plan:
         dims = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
@@ -1264,7 +1264,34 @@ def test_when_cores_that_share_a_near_cache_leave_it(shape: tuple[int, ...], alo
         found = [plan(size, threads) for size in ALL_WIDTHS]
         assert [kernel_and_stores(p) + "+" * p.prefetches_l1 for p in found] == kernels.split(), found
         for other in ({"l1_bytes": 32 << 10}, {"l3_bytes": 300 << 20}, {"line_vectors": 2}):
-            assert not any(plan(size, threads, **other).prefetches_l1 for size in ALL_WIDTHS), other
+            plans = [plan(size, threads, **other) for size in ALL_WIDTHS]
+            assert not any(p.prefetches_l1 for p in plans if p.kernel == "tile"), other
+
+
+def test_what_a_near_cache_is_asked_for() -> None:
+    """Into L1: lines of long runs, of tiles that are staged, and elements of whole lines; from a far one, into L2."""
+
+    def plan(shape: tuple[int, ...], dims: tuple[int, ...], **other: int) -> _C.Plan:
+        return _C.plan_cpu(of_case(shape, dims, 4), 2, **ZEN5 | other)
+
+    for near, other in ((True, {}), (True, {"line_vectors": 2}), (False, {"l3_bytes": 300 << 20})):
+        runs, short = plan((300, 4, 20_000), (1, 0, 2), **other), plan((60_000, 4, 400), (1, 0, 2), **other)
+        assert runs.kernel == short.kernel == "rows" and runs.stores == short.stores == "streaming"
+        assert (runs.prefetches, runs.prefetches_l1) == (True, near) and not short.prefetches, runs
+        staged = plan((100, 400_000), (1, 0), **other)
+        assert staged.kernel == "staged" and staged.prefetches and staged.prefetches_l1 == near, staged
+        lines = plan((2000, 2000, 16), (1, 0, 2), **other)
+        assert lines.tile == ([64, 2] if near else [64, 8]) and lines.prefetches_l1 == near, lines
+
+
+def test_short_rows_that_adjoin_are_staged_whole() -> None:
+    """About half of L1 of them, of pieces of the input of at most 512 bytes; longer ones in part."""
+    for cols, size, rows in ((100, 1, 192), (12, 1, 512), (100, 2, 96), (150, 2, 64), (251, 4, 16), (33, 8, 64)):
+        plan = _C.plan_cpu(of_case((cols, 40_000_000 // cols), (1, 0), size), 1, **ZEN5)
+        assert plan.kernel == "staged" and plan.tile == [rows, cols], plan
+        assert cols * rows * size <= 24 << 10 and rows * size <= 512, plan
+    plan = _C.plan_cpu(of_case((601, 50_001), (1, 0), 2), 1, **ZEN5)
+    assert plan.kernel == "staged" and plan.tile == [224, 128], plan
 
 
 def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:

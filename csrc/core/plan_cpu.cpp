@@ -253,14 +253,22 @@ bool streams_tiles(const Problem& p, const Machine& m) {
 //     Zen 5, seven of 25 to 98 MB, two threads; one                            .65 .52 -> .77 .61
 //            8191 x 8193                                                       .62 -> .72
 //     Xeon, eight of 9 to 81 MB, 16, 4 and 2 threads                           .50 .40 .41 -> .60 .48 .53
+// What is split is carried as soon as it leaves the caches. Staged -> so, one thread; two or four:
+//   three columns of 1, 4 and 8 bytes, seven of 4
+//     Zen 5             .71 .67 .70 .65, .82 .76 .74 .75 -> 1.14 1.10 1.12 .88, 1.02 1.00 1.03 1.01
+//     Xeon              .61 .71 .73 .63, .68 .82 .81 .60 -> .93 .97 .97 .92, .87 .91 .94 .69
+//   31 of 1 and 24 of 2
+//     Zen 5; Xeon       .42 .52, .65 .73; .59 .56, .58 .58 -> 1.02 1.02, .97 1.02; .78 .79, .78 .72
+//   16 of 1, Xeon       .62, .66 -> .57, .56
 // Nor whole lines where tiles are crossed, as long as they are stored within the cache (Zen 5, ten of 12 to
 // 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
 bool carries_rows(const Problem& p, const Machine& m) {
-  constexpr int64_t kInputRunBytes = 128;
+  constexpr int64_t kInputRunBytes = 128, kSplitCarriedBytes = 1024;
   if (!can_carry_rows(p, m) || keeps_lines(p, m)) return false;
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (splits(p, row)) return fills(p, m, m.tuned.narrow_lines_leave);
+  if (splits(p, row))
+    return p.dims[p.rank - 1].extent * e >= kSplitCarriedBytes && fills(p, m, m.tuned.narrow_lines_leave);
   if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   if (crosses(m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
@@ -337,14 +345,17 @@ int edge_rows(const Plan& plan, const Machine& m) {
   return std::max(static_cast<int>(line_elements(bytes)) / std::max(m.line_vectors, 1), kLeast);
 }
 
-// Whether a streamed tile's lines are asked for into L1; 4 bytes in blocks to whole lines only beyond so many
-// eighths of the last cache. Else -> so, Zen 5, two threads; one, 2048^2 .81 .94 -> .57 .66, 2048 x 3072 .97
-// .62 -> .77 .79, 3072^2 .85 .55 -> .85 .85, 4096 x 3072 .71 .61 -> .81 .87.
+// Whether what is streamed is asked for into L1: all but plain tiles from a near cache, these where they are
+// tuned so, and 4 bytes in blocks to whole lines only beyond so many eighths of the last cache. Else -> so,
+// Zen 5, two threads; one, 2048^2 .81 .94 -> .57 .66, 2048 x 3072 .97 .62 -> .77 .79, 3072^2 .85 .55 -> .85
+// .85, 4096 x 3072 .71 .61 -> .81 .87.
 bool asks_into_l1(const Plan& plan, const Machine& m) {
   constexpr int kWordBlocks = 16;
-  if (!m.tuned.asks_into_l1 || !can_ask_into_l1(plan, m)) return false;
-  const bool words = plan.problem.element_bytes == 4 && plan.order == TileOrder::kInBlocks && !plan.carries;
-  return !words || fills(plan.problem, m, kWordBlocks);
+  const Problem& p = plan.problem;
+  if (!can_ask_into_l1(plan, m)) return false;
+  if (plan.kernel != Kernel::kTile || p.element_bytes % kLine == 0) return m.tuned.near_cache;
+  const bool words = p.element_bytes == 4 && plan.order == TileOrder::kInBlocks && !plan.carries;
+  return m.tuned.asks_into_l1 && (!words || fills(p, m, kWordBlocks));
 }
 
 Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
@@ -358,7 +369,11 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   plan.isa = m.isa;
   const int64_t bytes = element_count(normalised) * normalised.element_bytes;
   bool stream = false;
-  if (kernel == Kernel::kCopy || kernel == Kernel::kRows) stream = streams_runs(normalised, m);
+  if (kernel == Kernel::kCopy || kernel == Kernel::kRows) {
+    stream = streams_runs(normalised, m);
+    const int64_t run = normalised.rank > 0 ? normalised.dims[normalised.rank - 1].extent : 1;
+    plan.prefetches = stream && run * normalised.element_bytes >= kLongRunBytes;
+  }
   if (kernel == Kernel::kPieces)
     stream = pieces_adjoin(normalised) && fills(normalised, m, m.tuned.runs_leave);
   if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, m);
@@ -388,7 +403,10 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   if (kernel == Kernel::kTile)
     plan.prefetches =
         !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, m);
-  if (kernel == Kernel::kStaged) plan.prefetches = stream && stages_ask(plan, m);
+  if (kernel == Kernel::kStaged) {
+    plan.prefetches = stream && stages_ask(plan, m);
+    plan.prefetches_l1 = asks_into_l1(plan, m);
+  }
   plan.edge_rows = edge_rows(plan, m);
   return plan;
 }
@@ -500,7 +518,9 @@ bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
 //   Zen 4, 256 x 128 x 128 in 2                               .75 -> .66
 bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts) {
   const int64_t e = plan.problem.element_bytes;
-  if (plan.kernel != Kernel::kTile || plan.stores != Stores::kStreaming) return false;
+  if (plan.kernel != Kernel::kTile) return plan.prefetches;
+  if (plan.stores != Stores::kStreaming) return false;
+  if (e % kLine == 0) return true;
   if (facts.line_vectors != 1 || !is_plain(e)) return false;
   if (plan.order == TileOrder::kInBlocks)
     return plan.carries ? e <= 8 && (e > 1 || facts.carries_bytes) : e > 1;

@@ -77,9 +77,19 @@ inline constexpr int64_t kDiagonalBytes = 256;
 // output.
 inline constexpr ByWidth<TileShape> kStagedShape = {{{448, 256}, {224, 128}, {128, 128}, {64, 64}, {32, 32}}};
 
-// But output rows of at most so many bytes that adjoin are staged whole, together about half of L1, of pieces
-// of input rows at most so long.
-inline constexpr int64_t kAdjoiningRowBytes = 1024, kAdjoiningBytes = 24 << 10, kAdjoiningPieceBytes = 512;
+// But output rows of so many columns and more, and at most so many bytes, that adjoin are staged whole,
+// together about half of L1, of pieces of input rows at most so long. As kStagedShape has them -> so, one
+// thread:
+//   Zen 5, 100 columns of 1 and 2 bytes, 150 of 2 and 4, 250 of 4   .60 .74 .34 .50 .65 -> .72 .79 .80 .72
+//   .80
+//          16, 24, 32, 40, 56 KiB, 16 of 64 to 200 bytes            .69 .72 .70 .69 .64
+//          pieces of 256, 512, 1024 bytes, 16 of 12 to 64           .56 .64 .60
+//          32 of 600 to 1000 bytes, of 1000 to 1500                 .53 .51 -> .67 .51
+//   AVX2, 1 to 8 bytes, eight each                                  .43 .46 .61 .73 -> .43 .56 .67 .79
+//   Xeon, 100 of 1 and 2 bytes, 150 of 2, 100 and 250 of 4          .43 .47 .21 .51 .38 -> .52 .56 .58 .59
+//   .48 but three columns, 3000 x 3 x 1001 -> 0,2,1 in 4                .78 -> .42
+inline constexpr int64_t kAdjoiningCols = 8, kAdjoiningRowBytes = 1024;
+inline constexpr int64_t kAdjoiningBytes = 24 << 10, kAdjoiningPieceBytes = 512;
 
 // Of what is split and carried, bytes of an output row.
 inline constexpr int64_t kSplitRowBytes = 16 << 10;

@@ -8,8 +8,12 @@ namespace tx::cpu {
 
 inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming store should fill
 
-// How far ahead of what is read in one stretch, past the caches, lines are asked for into L1, in all: many more
-// at a time than the machine's own prefetchers do.
+// How far ahead of what is read in one stretch, past the caches, lines are asked for into L1, in all: many
+// more at a time than the machine's own prefetchers do. Of a copy, one thread, not at all, and 1, 2, 4, 8, 12
+// KiB:
+//   Zen 5, 12 columns of 4 and of 1 byte split    .92 .82 -> .89 .71, .81 .73, .89 .87, 1.06 .97, 1.12 .94
+//          24 of 2 bytes                          .32     -> .43, .49, .70, .94, 1.00
+//   of 2 and 4 KiB into L2                        .70 .73 .48, .90 .78 .75
 inline constexpr int64_t kAskedAhead = 8 << 10;
 
 // A permutation of dense bytes.

@@ -220,13 +220,14 @@ void stream_carried_blocks(const char* in, int64_t in_pitch, char* out, int64_t 
   transpose_in<Blocks<I, e, true, true, to_l1>>(from, to, rows, cols, carried, tiles);
 }
 
-// Elements of whole lines, past the caches. Those of some columns later are asked for, whether or not they
-// exist. Of a copy, Zen 5, not asked for, tiles of 64 x 8 -> so, of 64 x 2, two threads; one:
+// Elements of whole lines, past the caches. asks: for those of some columns later, whether or not they exist.
+// Of a copy, not asked for, in tiles of 64 x 8 -> asked for, of 64 x 2, Zen 5, two threads; one:
 //   heads of 128 bytes, 64 x 512 x 12 -> 0,2,1       .90 .68 -> .99 1.07
 //            512 bytes, 8 x 1024 x 32                .88 .72 -> 1.00 1.01
 //            256 bytes, 8 x 32 x 4096                .88 .69 -> .98 .93
 //   2000 x 2000 of 64 bytes -> 1,0                   .77 .56 -> .88 .87
-template <class I>
+// Xeon, six, four threads; one                       1.04 1.07 -> .94 .95
+template <class I, bool asks>
 void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                   int64_t cols) {
   const int64_t tile = rows * cols * bytes;
@@ -234,7 +235,7 @@ void stream_lines(int64_t bytes, const char* in, int64_t in_pitch, char* out, in
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
       const char* const from = in + j * in_pitch + i * bytes;
-      for (int64_t b = 0; b < bytes; b += kLine) ask_ahead(from + b, ahead);
+      for (int64_t b = 0; asks && b < bytes; b += kLine) ask_ahead(from + b, ahead);
       I::stream(out + i * out_pitch + j * bytes, from, bytes / kLine);
     }
   }
@@ -257,7 +258,7 @@ constexpr void add_carried(MicroKernels::Streaming& k) {
 template <class I, class Line>
 constexpr MicroKernels::Streaming streaming_kernels() {
   MicroKernels::Streaming k{};
-  for (int width = 6; width <= 10; ++width) k.transpose[width] = stream_lines<I>;
+  for (int width = 6; width <= 10; ++width) k.transpose[width] = stream_lines<I, false>;
   if constexpr (sizeof(typename Line::Vec) == kLine) {
     k.transpose[0] = transpose<Line, 1, true>;
     k.transpose[1] = transpose<Line, 2, true>;
@@ -280,6 +281,7 @@ constexpr MicroKernels::Streaming streaming_kernels() {
 template <class I>
 constexpr MicroKernels::Streaming streaming_kernels_to_l1() {
   MicroKernels::Streaming k{};
+  for (int width = 6; width <= 10; ++width) k.transpose[width] = stream_lines<I, true>;
   if constexpr (sizeof(typename I::Vec) == kLine) {
     k.transpose[2] = transpose<I, 4, true, TileOrder::kInTurn, true>;
     k.blocks[1] = transpose<I, 2, true, TileOrder::kInBlocks, true>;

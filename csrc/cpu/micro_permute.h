@@ -166,7 +166,8 @@ struct Narrow {
   // .81 .69 -> .69 .56 .77 .71, seven in tiles and so .73 .74 and .49 .59).
   static constexpr int kFewShuffled = 5;
 
-  static constexpr bool kTakes = is_narrow(k, e) && (kPermutes || streaming || k * e < 16 || k <= kFewShuffled);
+  static constexpr bool kTakes =
+      is_narrow(k, e) && (kPermutes || streaming || k * e < 16 || k <= kFewShuffled);
 
   // Whether it took the block.
   template <class Out>
@@ -200,6 +201,13 @@ struct Narrow {
 //             6 MB           .60 .53 .65 .64 .66 -> .84 .68 .80 .84 .85
 //     split, 6 MB            .67 .66 .73 .58 .60 -> .76 .85 .81 .85 .85
 //     32 of 1 byte, 60 MB    .43 -> .72
+//   less than whole lanes
+//     12 columns of 1 byte, 12 and 24 of 2, 12 of 4
+//       merged, 6 MB         .28 .50 .58 .60 -> .80 .75 .80 .83
+//       split                .40 .50 .45 .46 -> .70 .76 .65 .80
+//       merged, 60 MB        .44 .43 .59 .54 -> .85 .61 .74 .67
+//       split, at any pitch  .56 .46 .50 .51 -> 1.07 .92 1.03 1.06
+//     60 of 1 byte, 6 MB, merged and split      .39 .38 -> .52 .52; 40 of 1 byte level
 template <class I, int e, int lanes, bool whole, bool streaming>
 struct InLanes {
   using Vec = typename I::Vec;
@@ -336,8 +344,7 @@ struct InLanes {
   template <class Out>
   static bool split(const char* in, int64_t in_pitch, Out out, int64_t rows, int64_t cols) {
     if constexpr (kFits && !(whole && streaming && lanes == 1 && std::is_same_v<Out, Pitched<char>>)) {
-      if (takes(rows) && in_pitch == rows * e && cols >= kSide)
-        return split_all(in, out, rows, cols), true;
+      if (takes(rows) && in_pitch == rows * e && cols >= kSide) return split_all(in, out, rows, cols), true;
     }
     return false;
   }

@@ -120,8 +120,8 @@ struct StreamedRows {
     return {to.from(row, bytes), later + bytes / e * later_pitch + row * e, later_pitch};
   }
 };
-// The same, or rows of which nothing is asked for, at any pitch. `carried` has, for each row, the line's worth
-// of it that comes before, and is given what was stored instead.
+// The same, or rows of which nothing is asked for, at any pitch. `carried` has, for each row, the line's
+// worth of it that comes before, and is given what was stored instead.
 template <class Row>
 struct CarriedRow {
   Row row;

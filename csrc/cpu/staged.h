@@ -40,8 +40,8 @@ class StagedRows {
   int64_t filled() const { return filled_; }
   void add(int64_t bytes) { filled_ += bytes; }
 
-  // Writes what is there, and after every few lines, and last, calls written(bytes, of_bytes). Unless the rows
-  // end here, at least a line must be there.
+  // Writes what is there, and after every few lines, and last, calls written(bytes, of_bytes). Unless the
+  // rows end here, at least a line must be there.
   template <class F>
   void write(bool rows_end, const F& written) {
     constexpr int64_t kLines = 4;
