@@ -79,15 +79,14 @@ inline constexpr ByWidth<TileShape> kStagedShape = {{{448, 256}, {224, 128}, {12
 
 // But output rows of so many columns and more, and at most so many bytes, that adjoin are staged whole,
 // together about half of L1, of pieces of input rows at most so long. As kStagedShape has them -> so, one
-// thread:
-//   Zen 5, 100 columns of 1 and 2 bytes, 150 of 2 and 4, 250 of 4   .60 .74 .34 .50 .65 -> .72 .79 .80 .72
-//   .80
-//          16, 24, 32, 40, 56 KiB, 16 of 64 to 200 bytes            .69 .72 .70 .69 .64
-//          pieces of 256, 512, 1024 bytes, 16 of 12 to 64           .56 .64 .60
-//          32 of 600 to 1000 bytes, of 1000 to 1500                 .53 .51 -> .67 .51
-//   AVX2, 1 to 8 bytes, eight each                                  .43 .46 .61 .73 -> .43 .56 .67 .79
-//   Xeon, 100 of 1 and 2 bytes, 150 of 2, 100 and 250 of 4          .43 .47 .21 .51 .38 -> .52 .56 .58 .59
-//   .48 but three columns, 3000 x 3 x 1001 -> 0,2,1 in 4                .78 -> .42
+// thread, 100 columns of 1 and 2 bytes, 150 of 2, 100 and 250 of 4:
+//   Zen 5                                   .62 .68 .33 .68 .64 -> .72 .79 .80 .69 .80
+//   Xeon, and asked for as lines are written    .43 .47 .21 .51 .38 -> .52 .56 .58 .59 .48
+//   AVX2 on Zen 5, eight each, 1 to 8 bytes     .43 .46 .61 .73 -> .43 .56 .67 .79
+//   but three columns, 3000 x 3 x 1001 -> 0,2,1 in 4        .78 -> .42
+// Zen 5, 16, 24, 32, 40 and 56 KiB, 16 of 64 to 200 bytes       .69 .72 .70 .69 .64
+//        pieces of 256, 512 and 1024 bytes, 16 of 12 to 64      .56 .64 .60
+//        rows of 600 to 1000 and of 1000 to 1500 bytes, 20 each     .51 .53 -> .67 .56
 inline constexpr int64_t kAdjoiningCols = 8, kAdjoiningRowBytes = 1024;
 inline constexpr int64_t kAdjoiningBytes = 24 << 10, kAdjoiningPieceBytes = 512;
 

@@ -9,11 +9,11 @@ namespace tx::cpu {
 inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming store should fill
 
 // How far ahead of what is read in one stretch, past the caches, lines are asked for into L1, in all: many
-// more at a time than the machine's own prefetchers do. Of a copy, one thread, not at all, and 1, 2, 4, 8, 12
-// KiB:
-//   Zen 5, 12 columns of 4 and of 1 byte split    .92 .82 -> .89 .71, .81 .73, .89 .87, 1.06 .97, 1.12 .94
-//          24 of 2 bytes                          .32     -> .43, .49, .70, .94, 1.00
-//   of 2 and 4 KiB into L2                        .70 .73 .48, .90 .78 .75
+// more at a time than the machine's own prefetchers do. Zen 5, one thread, columns split, of a copy:
+//                              not at all   1 KiB    2     4     8    12    2 and 4 into L2
+//   12 of 4 bytes                  .92       .89    .81   .89  1.06  1.12   .70 .90
+//   12 of 1 byte                   .82       .71    .73   .87   .97   .94   .73 .78
+//   24 of 2 bytes                  .32       .43    .49   .70   .94  1.00   .48 .75
 inline constexpr int64_t kAskedAhead = 8 << 10;
 
 // A permutation of dense bytes.
