@@ -183,7 +183,7 @@ struct Narrow {
                     int64_t cols) {
     if constexpr (kTakes) {
       if (cols != k || out_pitch != k * e) return false;
-      if (rows >= kSide) return merge(in, in_pitch, out, rows), true;
+      if (rows >= kSide || streaming) return merge(in, in_pitch, out, rows), true;
       if constexpr (kParts) return merge_part(in, in_pitch, out, rows), true;
     }
     return false;
@@ -261,7 +261,8 @@ struct InLanes {
     }
   }
 
-  // Of what is less than whole lanes, the last step goes by way of this, which has room for a vector more.
+  // Of what is less than whole lanes, steps that others do not follow by a vector's bytes go by way of this,
+  // which has room for as many more.
   struct Last {
     alignas(64) char bytes[whole ? 1 : kSide * kBytes + sizeof(Vec)];
   };
@@ -272,10 +273,9 @@ struct InLanes {
     const int64_t bytes = whole ? kBytes : cols * e;
     Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
-      const bool ends = n0 + kSide >= count;
-      const int64_t n = ends ? count - kSide : n0;
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
       const char* from = in + n * bytes;
-      if (!whole && ends) {
+      if (!whole && (count - kSide - n) * bytes < static_cast<int64_t>(sizeof(Vec))) {
         std::memcpy(last.bytes, from, static_cast<size_t>(kSide * bytes));
         from = last.bytes;
       }
@@ -304,8 +304,9 @@ struct InLanes {
     const int64_t bytes = whole ? kBytes : cols * e;
     Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
-      const bool ends = n0 + kSide >= count, apart = !whole && !kPartLast && ends;
-      const int64_t n = ends ? count - kSide : n0;
+      const int64_t n = n0 + kSide > count ? count - kSide : n0;
+      const bool apart =
+          !whole && !kPartLast && (count - kSide - n) * bytes < static_cast<int64_t>(sizeof(Vec));
       Pitched<const char> from = in.from(0, n * e);
       Vec square[lanes][kLane];
       TX_UNROLL for (int c = 0; c < lanes; ++c) {
@@ -351,7 +352,7 @@ struct InLanes {
   static bool merge(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                     int64_t cols) {
     if constexpr (kFits && (whole || !streaming)) {
-      if (takes(cols) && out_pitch == cols * e && rows >= kSide)
+      if (takes(cols) && out_pitch == cols * e && (rows >= kSide || streaming))
         return merge_all({in, in_pitch}, out, cols, rows), true;
     }
     return false;
