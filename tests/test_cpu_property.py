@@ -86,8 +86,8 @@ PLANTED = {
     ),
     "an odd element whose end is left behind": (
         "cpu/micro_tile.h",
-        "std::memcpy(to.first + last, from.first + last, e / 2);",
-        "std::memcpy(to.first + last - (last > 0), from.first + last - (last > 0), e / 2);",
+        "b = to.bytes - kPart;",
+        "b = to.bytes - kPart - (to.bytes > kPart);",
         "wrong: byte",
     ),
     "a line too many": (

@@ -304,9 +304,12 @@ TX_INLINE void move_element(char* to, const char* from) {
 }
 template <int e>
 TX_INLINE void move_element(Odd<e, char> to, Odd<e, const char> from) {
-  const int64_t last = to.bytes - e / 2;
+  constexpr int64_t kPart = e < 256 ? e / 2 : e / 8;  // that the last one may move again
+  int64_t b = e / 2;
   std::memcpy(to.first, from.first, e / 2);
-  std::memcpy(to.first + last, from.first + last, e / 2);
+  for (; b + kPart < to.bytes; b += kPart) std::memcpy(to.first + b, from.first + b, kPart);
+  b = to.bytes - kPart;
+  std::memcpy(to.first + b, from.first + b, kPart);
 }
 
 template <int e, class In, class Out>
