@@ -1110,7 +1110,9 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
         ((14,) * 5, (4, 3, 2, 1, 0), 8, "tile", (2, 2), [14, 2, 1, 4, 14]),  # two lines are short
         ((184, 4, 2), (2, 1, 0), 8, "tile", (2, 1), [2, 4, 56]),  # threads cut between whole lines
         ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
-        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", None, [1, 1, 1, 1, 16, 3]),  # merged in registers
+        ((2000, 3, 40), (0, 2, 1), 4, "tile", None, [1, 40, 3]),  # merged in registers
+        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", (2, 1), [1, 1, 4, 1, 16, 3]),  # and too short for it
+        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 2, "tile", None, [1, 1, 1, 1, 16, 3]),  # but else by element
         ((400, 500, 20, 3), (0, 2, 1, 3), 4, "staged", None, [1, 20, 64]),  # runs of 12 bytes as elements
         ((400, 500, 20, 16), (0, 2, 1, 3), 4, "tile", None, [1, 20, 2]),  # whole lines
     ],

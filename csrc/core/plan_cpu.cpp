@@ -219,8 +219,8 @@ bool carries_blocks(const Problem& p, const Machine& m) {
   return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
 }
 
-// Whether direct tiles are streamed: where that pays, and only whole lines of the output are written. What is
-// split or merged is as good as copied.
+// Whether direct tiles are streamed: where that pays, only whole lines of the output are written, and no dims
+// are joined. What is split or merged is as good as copied.
 bool streams_tiles(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
@@ -236,7 +236,7 @@ bool streams_tiles(const Problem& p, const Machine& m) {
   const bool near =
       whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
   if (splits(p, row) || merged ? !fills(p, m, m.tuned.narrow_lines_leave) : !few && !near) return false;
-  return writes_whole_lines(p, row, merged);
+  return writes_whole_lines(p, row, merged) && !fuse_sides(p, row, m).fuse();
 }
 
 // Whether tiles are streamed to rows at any pitch, which takes vectors of whole lines: each line is then
@@ -322,11 +322,14 @@ bool pieces_adjoin(const Problem& p) {
 }
 
 // Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
-// follow them, nor in whole blocks.
+// follow them, nor in whole blocks. Of columns that continue the rows, not asked for -> asked for, 14 x 17 x
+// 14 x 9 x 29 x 19 x 28 -> 3,2,6,0,4,1,5 in 1 byte, Zen 5, one thread; two, .26 .42 -> .53 .77 of a copy;
+// Xeon, one .33 -> .38.
 bool stages_ask(const Plan& plan, const Machine& m) {
   const Problem& p = plan.problem;
   const int64_t piece = tile_rows(plan) * p.element_bytes;
-  return piece < m.tuned.followed_bytes && (piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
+  return piece < m.tuned.followed_bytes &&
+         (is_fused(plan) || piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
 }
 
 // A vector's height, of which a direct tile's last rows are moved one after the other where another thread
@@ -453,11 +456,12 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   const Dim& cols = p.dims[p.rank - 1];
   const int64_t row_bytes = cols.extent * p.element_bytes;
   if (rows_adjoin(p, row)) {
-    if (p.dims[row].extent * row_bytes <= m.tuned.tiny_matrix_bytes) return Kernel::kTile;
+    const bool dense = cols.in_stride == p.dims[row].extent * p.element_bytes;
+    if (dense && p.dims[row].extent * row_bytes <= m.tuned.tiny_matrix_bytes) return Kernel::kTile;
     if (row_bytes < kLine && !fills(p, m, m.tuned.runs_leave)) return Kernel::kTile;
   }
-  if (streams_tiles(p, m) && !fuse_sides(p, row, m).fuse()) return Kernel::kTile;
-  if (carries_rows(p, m) || (keeps_lines(p, m) && !fuse_sides(p, row, m).fuse())) return Kernel::kTile;
+  if (streams_tiles(p, m) || carries_rows(p, m)) return Kernel::kTile;
+  if (keeps_lines(p, m) && !fuse_sides(p, row, m).fuse()) return Kernel::kTile;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
   // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
   // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows

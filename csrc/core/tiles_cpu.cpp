@@ -143,11 +143,17 @@ TileShape staged_shape(int64_t element_bytes) {
                                  : shape_of_runs(kStagedRunsShape, element_bytes);
 }
 
-// Short rows that adjoin: whole, and some that are written as one.
+// Short rows that adjoin: whole, and some that are written as one. As many as are whole lines of the input,
+// unless all fit, or few would be left over (Zen 5, one thread, 1452 x 196 x 17 -> 0,2,1 in 4 bytes, of 16
+// rows and one .32 of a copy, so .69; x 30, of 16 and 14 .55, so .86; 3000 x 100 x 97 in 2, of 96 and one
+// .57, so .82).
 TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
   const int64_t line = line_elements(element_bytes);
   const int64_t most = std::min(kAdjoiningBytes / cols, kAdjoiningPieceBytes) / element_bytes;
-  return {std::min(rows, std::max(most / line, int64_t{1}) * line), cols};
+  const int64_t whole = std::max(most / line, int64_t{1}) * line, left = rows % whole;
+  if (rows <= std::max(most, whole)) return {rows, cols};
+  const bool few_left = left > 0 && left * 2 < whole && rows <= 4 * most;
+  return {few_left ? even_band(rows, most, 1) : whole, cols};
 }
 
 TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols) {
@@ -392,10 +398,16 @@ Sides fuse_sides(const Problem& p, int row, const Machine& m) {
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
   if (std::min(rows, cols) * e >= m.tuned.short_side_bytes[width_row(e)]) return sides;
-  // What is split or merged in registers needs no longer a side than this.
-  constexpr int64_t kNarrowSideBytes = 32;
-  if ((splits(p, row) && cols * e >= kNarrowSideBytes) || (merges(p, row) && rows * e >= kNarrowSideBytes))
-    return sides;
+  // What is split or merged in registers needs no longer a side than this, if it is dense on the other side
+  // or so narrow that at places of its own it would be moved by element. Else, Zen 5, one thread, so long ->
+  // as others, 300 x 7 x 700 x 8 -> 2,0,3,1 in 4 bytes .06 -> .56 of a copy, 300 x 5 x 700 x 6 in 8 .09 ->
+  // .53; but of three columns, 3 x 90 x 8 x 3 x 103 -> 3,2,1,4,0 in 2 .41 -> .07.
+  constexpr int64_t kNarrowSideBytes = 32, kHalfLaneBytes = 8;
+  const auto long_enough = [&](int64_t narrow, int64_t side, bool dense) {
+    return side * e >= (dense || narrow * e < kHalfLaneBytes ? kNarrowSideBytes : kFusedSideBytes);
+  };
+  if (splits(p, row) && long_enough(rows, cols, rows_adjoin(p, row))) return sides;
+  if (merges(p, row) && long_enough(cols, rows, p.dims[p.rank - 1].in_stride == rows * e)) return sides;
   uint64_t in_rows = uint64_t{1} << row;
   for (;;) {
     const int next_row = next_row_dim(p, row);

@@ -7,6 +7,7 @@
 
 #include "core/tiles_cpu.h"
 #include "cpu/isa.h"
+#include "cpu/prefetcher.h"
 #include "cpu/staged.h"
 #include "cpu/tiles.h"
 
@@ -221,59 +222,6 @@ void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor par
   });
 }
 
-// Asks for lines into the L1 cache, or into L2, whether or not they exist.
-void ask_for(const char* from, int64_t ahead, int64_t lines, bool into_l1) {
-  const intptr_t first = reinterpret_cast<intptr_t>(from) + ahead;
-  for (int64_t k = 0; k < lines; ++k) {
-    const auto* const line = reinterpret_cast<const char*>(first + k * kLine);
-    into_l1 ? __builtin_prefetch(line, 0, 3) : __builtin_prefetch(line, 0, 2);
-  }
-}
-
-// Asks for the input of tiles to come, some columns at a time.
-class Prefetcher {
- public:
-  Prefetcher(const Plan& plan, const Places& places, const char* in, int64_t first, int64_t last)
-      : plan_(plan),
-        places_(places),
-        in_(in),
-        pitch_(plan.problem.dims[plan.problem.rank - 1].in_stride),
-        last_(plan.prefetches ? last : first),
-        tile_(first),
-        at_(plan, first),
-        shape_(plan, places, at_) {}
-
-  // About how many columns are still to be touched in the tiles before `until`.
-  int64_t columns(int64_t until) const {
-    return std::max<int64_t>((std::min(until, last_) - tile_) * shape_.cols - column_, 0);
-  }
-
-  void touch(int64_t columns) {
-    for (; columns > 0; --columns) {
-      const char* const from = in_ + at_.in + (is_fused(plan_) ? places_.in[column_] : column_ * pitch_);
-      const char* const to = from + shape_.rows * plan_.problem.element_bytes;
-      const char* const first = from - reinterpret_cast<intptr_t>(from) % kLine;
-      ask_for(first, 0, (to - first + kLine - 1) / kLine, plan_.prefetches_l1);
-      if (++column_ < shape_.cols) continue;
-      column_ = 0;
-      ++tile_;
-      at_.next();
-      shape_ = Shape(plan_, places_, at_);
-    }
-  }
-
- private:
-  const Plan& plan_;
-  const Places& places_;
-  const char* const in_;
-  const int64_t pitch_;
-  const int64_t last_;
-  int64_t tile_;
-  int64_t column_ = 0;
-  TileWalk at_;
-  Shape shape_;
-};
-
 void copy_lines(char* out, const char* in, int64_t lines) {
   std::memcpy(out, in, static_cast<size_t>(lines * kLine));
 }
@@ -309,6 +257,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const int64_t row_bytes = staged_row_bytes(plan), pitch = staged_pitch(row_bytes);
   const int64_t most_bytes = adjoining_bytes(plan);  // that a tile adds to a staged row
   const int64_t tiles_per_write = row_bytes / most_bytes;
+  const int64_t tiles_ahead = kAskedAhead / (tile_rows(plan) * tile_cols(plan) * p.element_bytes);
   const Places places(plan);
   const StagedPlaces staged_places(plan, places, first_adjoining, pitch);
   const MicroKernels& micro = micro_kernels_in_use();
@@ -319,7 +268,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
                       out_stride, is_fused(plan) ? staged_places.out : nullptr);
     TileWalk at(plan, first);
-    Prefetcher ahead(plan, places, in, first + 1, last);
+    Prefetcher ahead(plan, in, first + 1, last);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const auto [rows, cols] = Shape(plan, places, at);
       int64_t parts = 1;  // rows of the tile in a staged row
@@ -328,13 +277,10 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
       const bool rows_end = !staged.continues(out + at.out, staged_rows);
       if (rows_end || staged.filled() + most_bytes > row_bytes) {
         // Spread over the lines written: more prefetches at a time than the core can queue are dropped.
-        const int64_t columns = ahead.columns(tile + tiles_per_write);
-        int64_t touched = 0;
-        staged.write(rows_end, [&](int64_t written, int64_t of) {
-          const int64_t by_now = columns * written / of;
-          ahead.touch(by_now - touched);
-          touched = by_now;
-        });
+        const int64_t lines = ahead.lines_before(tile + tiles_per_write + tiles_ahead);
+        int64_t asked = 0;
+        staged.write(rows_end,
+                     [&](int64_t written, int64_t of) { asked += ahead.ask(lines * written / of - asked); });
         if (rows_end) staged.begin(out + at.out, staged_rows);
       }
       if (is_fused(plan)) {
