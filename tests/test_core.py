@@ -1152,20 +1152,24 @@ def test_batches_of_small_matrices_are_not_staged(shape: tuple[int, ...], size: 
 
 
 @pytest.mark.parametrize(
-    ("shape", "size", "l1_kib", "kernel"),
+    ("shape", "size", "l1_kib", "l3_mib", "kernel"),
     [
-        ((1024, 320, 153), 2, 32, "rows"),  # runs of 306 bytes
-        ((1024, 320, 153), 2, 48, "staged"),  # cores that move a line at once
-        ((2048, 320, 77), 2, 32, "staged"),  # of 154
-        ((1024, 320, 160), 2, 32, "stream"),  # whole lines
-        ((256, 320, 153), 2, 32, "staged"),  # 25 MB
-        ((128, 100, 153), 2, 32, "tile"),  # within the caches
+        ((1024, 320, 153), 2, 32, 32, "rows"),  # runs of 306 bytes
+        ((1024, 320, 153), 2, 48, 32, "rows"),
+        ((1024, 320, 153), 2, 48, 300, "staged"),  # the last cache is far
+        ((2048, 320, 77), 2, 32, 32, "staged"),  # of 154
+        ((2048, 320, 77), 2, 48, 32, "staged"),
+        ((1024, 320, 160), 2, 32, 32, "stream"),  # whole lines
+        ((256, 320, 153), 2, 32, 32, "staged"),  # 25 MB
+        ((256, 320, 153), 2, 48, 32, "rows"),  # cores that move a line at once
+        ((128, 100, 153), 2, 32, 32, "tile"),  # within the caches
+        ((128, 100, 153), 2, 48, 32, "tile"),
     ],
 )
-def test_long_runs_are_not_staged(shape: tuple[int, ...], size: int, l1_kib: int, kernel: str) -> None:
-    """Where cores move lines in halves, and the last cache is near."""
+def test_long_runs_are_not_staged(shape: tuple[int, ...], size: int, l1_kib: int, l3_mib: int, kernel: str) -> None:
+    """Where the last cache is near."""
     problem = of_case(shape, (1, 0, 2), size)
-    plan = _C.plan_cpu(problem, 2, l1_bytes=l1_kib << 10, l3_bytes=32 << 20, line_vectors=1, piece_bytes=384)
+    plan = _C.plan_cpu(problem, 2, l1_bytes=l1_kib << 10, l3_bytes=l3_mib << 20, line_vectors=1, piece_bytes=384)
     assert kernel_and_stores(plan) == kernel, plan
 
 
@@ -1271,7 +1275,7 @@ def test_when_cores_that_share_a_near_cache_leave_it(shape: tuple[int, ...], alo
 
 
 def test_what_a_near_cache_is_asked_for() -> None:
-    """Into L1: lines of long runs, of tiles that are staged, and elements of whole lines; from a far one, into L2."""
+    """Into L1: runs, tiles that are staged, and elements of whole lines; from a far one into L2, and only long runs."""
 
     def plan(shape: tuple[int, ...], dims: tuple[int, ...], **other: int) -> _C.Plan:
         return _C.plan_cpu(of_case(shape, dims, 4), 2, **ZEN5 | other)
@@ -1279,7 +1283,7 @@ def test_what_a_near_cache_is_asked_for() -> None:
     for near, other in ((True, {}), (True, {"line_vectors": 2}), (False, {"l3_bytes": 300 << 20})):
         runs, short = plan((300, 4, 20_000), (1, 0, 2), **other), plan((60_000, 4, 400), (1, 0, 2), **other)
         assert runs.kernel == short.kernel == "rows" and runs.stores == short.stores == "streaming"
-        assert (runs.prefetches, runs.prefetches_l1) == (True, near) and not short.prefetches, runs
+        assert (runs.prefetches, runs.prefetches_l1) == (True, near) and short.prefetches == near, (runs, short)
         staged = plan((100, 400_000), (1, 0), **other)
         assert staged.kernel == "staged" and staged.prefetches and staged.prefetches_l1 == near, staged
         lines = plan((2000, 2000, 16), (1, 0, 2), **other)

@@ -84,6 +84,20 @@ PLANTED = {
         "staged.add((at.extent[next] - (at.extent[next] > 1)) * bytes);",
         "wrong: byte",
     ),
+    "pieces with a gap between them moved as one": (
+        "cpu/micro_impl.h",
+        "while (end < rows && places[end] - places[end - 1] == bytes) ++end;",
+        "while (end < rows && places[end] - places[end - 1] >= bytes) ++end;",
+        "wrong: byte",
+        "avx2",
+    ),
+    "a piece whose end is left behind": (
+        "cpu/micro_impl.h",
+        "if (b < bytes) Lane::store(out + bytes - 16, Lane::load(in + bytes - 16));",
+        "if (b + 9 < bytes) Lane::store(out + bytes - 16, Lane::load(in + bytes - 16));",
+        "wrong: byte",
+        "avx2",
+    ),
     "an odd element whose end is left behind": (
         "cpu/micro_tile.h",
         "b = to.bytes - kPart;",

@@ -321,15 +321,25 @@ bool pieces_adjoin(const Problem& p) {
   return p.dims[p.rank - 1 - piece_dims(p)].out_stride == piece_bytes(p);
 }
 
-// Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
-// follow them, nor in whole blocks. Of columns that continue the rows, not asked for -> asked for, 14 x 17 x
-// 14 x 9 x 29 x 19 x 28 -> 3,2,6,0,4,1,5 in 1 byte, Zen 5, one thread; two, .26 .42 -> .53 .77 of a copy;
-// Xeon, one .33 -> .38.
-bool stages_ask(const Plan& plan, const Machine& m) {
+// Whether a plan's tiles, of two dims, follow one another in the input, one stretch each.
+bool reads_in_turn(const Plan& plan) {
   const Problem& p = plan.problem;
-  const int64_t piece = tile_rows(plan) * p.element_bytes;
-  return piece < m.tuned.followed_bytes &&
-         (is_fused(plan) || piece != p.dims[p.rank - 1].in_stride || piece >= kLine);
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  int64_t stretch = tile_rows(plan) * p.element_bytes;
+  if (is_fused(plan) || p.dims[col].in_stride != stretch) return false;
+  if (plan.tile[col] < p.dims[col].extent) return true;
+  stretch *= p.dims[col].extent;
+  const int next = row == col - 1 ? row - 1 : col - 1;
+  return next < 0 || p.dims[next].in_stride == stretch;
+}
+
+// Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
+// follow them, nor in short ones that make long stretches. Not asked for -> asked for, 14 x 17 x 14 x 9 x 29
+// x 19 x 28 -> 3,2,6,0,4,1,5 in 1 byte, Zen 5, one thread; two, .26 .42 -> .53 .77 of a copy; Xeon, one .33
+// -> .38.
+bool stages_ask(const Plan& plan, const Machine& m) {
+  const int64_t piece = tile_rows(plan) * plan.problem.element_bytes;
+  return piece < m.tuned.followed_bytes && (piece >= kLine || !reads_in_turn(plan));
 }
 
 // A vector's height, of which a direct tile's last rows are moved one after the other where another thread
@@ -361,6 +371,14 @@ bool asks_into_l1(const Plan& plan, const Machine& m) {
   return m.tuned.asks_into_l1 && (!words || fills(p, m, kWordBlocks));
 }
 
+// Whether runs that are streamed are asked for ahead: long ones, and from a near cache those of a line and
+// more (Zen 5, one thread; two, 64 bytes of each 128, 128 of 512, 200 of 1024 and 300 of
+// 304 2.0 4.1 2.2 1.3; 2.0 3.1 1.6 1.1 times as fast, but 100 of 128 .94; .96).
+bool runs_ask(const Problem& p, const Machine& m) {
+  const int64_t bytes = (p.rank > 0 ? p.dims[p.rank - 1].extent : 1) * p.element_bytes;
+  return bytes >= (m.tuned.near_cache ? kLine : kLongRunBytes);
+}
+
 Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
@@ -374,8 +392,7 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   bool stream = false;
   if (kernel == Kernel::kCopy || kernel == Kernel::kRows) {
     stream = streams_runs(normalised, m);
-    const int64_t run = normalised.rank > 0 ? normalised.dims[normalised.rank - 1].extent : 1;
-    plan.prefetches = stream && run * normalised.element_bytes >= kLongRunBytes;
+    plan.prefetches = stream && runs_ask(normalised, m);
   }
   if (kernel == Kernel::kPieces)
     stream = pieces_adjoin(normalised) && fills(normalised, m, m.tuned.runs_leave);
@@ -475,14 +492,19 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   return stages_beyond_caches(p, m) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
 }
 
-// Whether runs that would be staged, not being whole lines, are better streamed one by one. Zen 4 with
-// AVX-512, 2 threads, 1197 permutations of 24 MB and more drawn at random, geometric means, of a copy: runs
-// of 257 to 512 bytes .45 -> .55 (430 faster by a twentieth, 107 slower), of 513 to 1024 .45 -> .65 (533,
-// 36); of 129 to 256 .66 -> .48; 257 to 1024 bytes in 8 to 16 MB .57 -> .43.
+// Whether runs that would be staged, not being whole lines, are better streamed one by one: from a near
+// cache, and where cores move lines in halves only beyond so many eighths of it. Of a copy, staged -> so:
+//                                   129 to 256 bytes   257 to 512     513 to 1023
+//   Zen 4, two threads (1197)       .66 -> .48         .45 -> .55     .45 -> .65
+//          of 8 to 16 MB                               .57 -> .43
+//   Zen 5, one thread (20)          .57 -> .35         .42 -> .58     .44 -> .72
+//          two                      .74 -> .56         .65 -> .82     .66 -> .86
+//   Xeon, four                      .59 -> .25         .58 -> .42     .55 -> .57
 bool streams_long_runs(const Problem& of_runs, const Machine& m) {
   constexpr int64_t kLongRun = 256;
-  constexpr int kLongRunsLeave = 12;  // eighths of the last cache
-  return leaves_early(m) && of_runs.element_bytes > kLongRun && fills(of_runs, m, kLongRunsLeave);
+  constexpr int kHalvesLeave = 12;
+  return m.tuned.near_cache && of_runs.element_bytes > kLongRun &&
+         fills(of_runs, m, leaves_early(m) ? kHalvesLeave : m.tuned.runs_leave);
 }
 
 Kernel choose(const Problem& p, const Machine& m) {

@@ -53,9 +53,10 @@ int64_t adjoining_bytes(const Plan& plan);
 // be opened.
 inline constexpr int64_t kStagedRunBytes = 256;
 
-// Of runs so long that are streamed, lines are asked for ahead. (In those of 64 x 197 x 12 x 72 -> 0,2,1,3, 4
-// bytes, .86 -> .50 of a copy.)
-inline constexpr int64_t kLongRunBytes = 2048;
+// Of runs so long that are streamed, lines are asked for ahead; of shorter ones, the runs that come so many
+// bytes later, or as many lines. (The lines of those of 64 x 197 x 12 x 72 -> 0,2,1,3, 4 bytes, .86 -> .50 of
+// a copy.)
+inline constexpr int64_t kLongRunBytes = 2048, kRunsAskedAhead = 4096;
 
 // What kStaged may keep of all rows of a tile, kept small enough for a thread's stack and its L2 cache.
 inline constexpr int64_t kStagingBytes = 256 << 10;

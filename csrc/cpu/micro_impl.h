@@ -118,6 +118,86 @@ void transpose(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64
   if constexpr (e <= 16) transpose_matrix<I, e, streaming, order, to_l1>(from, to, rows, cols);
 }
 
+// Up to some lines' worth of bytes, in as few moves as can be, of which the last may overlap.
+template <class I>
+TX_INLINE void copy_piece(char* out, const char* in, int64_t bytes) {
+  const auto ends = [&]<class Word>(Word) {
+    Word first, last;
+    std::memcpy(&first, in, sizeof first);
+    std::memcpy(&last, in + bytes - sizeof last, sizeof last);
+    std::memcpy(out, &first, sizeof first);
+    std::memcpy(out + bytes - sizeof last, &last, sizeof last);
+  };
+  constexpr int64_t kVec = sizeof(typename I::Vec);
+  if (bytes >= 16) {
+    int64_t b = 0;
+    for (; b + kVec <= bytes; b += kVec) I::store(out + b, I::load(in + b));
+    for (; b + 16 <= bytes; b += 16) Lane::store(out + b, Lane::load(in + b));
+    if (b < bytes) Lane::store(out + bytes - 16, Lane::load(in + bytes - 16));
+  } else if (bytes >= 8) {
+    ends(uint64_t{});
+  } else if (bytes >= 4) {
+    ends(uint32_t{});
+  } else if (bytes >= 2) {
+    ends(uint16_t{});
+  } else {
+    *out = *in;
+  }
+}
+
+// Calls work(n, count) for those of `rows` that follow one another, `bytes` long each.
+template <class F>
+TX_INLINE void for_adjoining(const int64_t* places, int64_t rows, int64_t bytes, const F& work) {
+  for (int64_t n = 0; n < rows;) {
+    int64_t end = n + 1;
+    while (end < rows && places[end] - places[end - 1] == bytes) ++end;
+    work(n, end - n);
+    n = end;
+  }
+}
+
+// Of rows at places of their own: whether they are `pitch` bytes apart.
+TX_INLINE bool are_pitched(const int64_t* places, int64_t rows, int64_t pitch) {
+  for (int64_t k = 1; k < rows; ++k) {
+    if (places[k] - places[k - 1] != pitch) return false;
+  }
+  return true;
+}
+
+// Whether it took the block, of a side that is less than half a lane and would else be moved by element: few
+// columns are merged, or few rows split, a few KiB at a time, by way of memory that has them side by side.
+// There, or from there, they are moved in pieces as long as they adjoin. (By way of memory what is half a
+// lane and more loses: Zen 5, one thread, 51 x 68 x 15 x 37 x 17 -> 1,4,0,3,2 in 1 byte .28 -> .12 of a
+// copy.)
+template <class I, int e>
+TX_INLINE bool transpose_narrow_placed(const char* in, const int64_t* in_places, char* out,
+                                       const int64_t* out_places, int64_t rows, int64_t cols) {
+  constexpr int64_t kBytes = 4096, kSide = Tile<I, e>::kSide;
+  const auto is_few = [](int64_t count) { return count >= 2 && count < 8 / e; };
+  const int64_t in_pitch = cols > 1 ? in_places[1] - in_places[0] : 0;
+  const int64_t out_pitch = rows > 1 ? out_places[1] - out_places[0] : 0;
+  const bool merges = is_few(cols) && are_pitched(in_places, cols, in_pitch);
+  if (!merges && !(is_few(rows) && are_pitched(out_places, rows, out_pitch))) return false;
+  const int64_t few = merges ? cols : rows, many = merges ? rows : cols, bytes = few * e;
+  const int64_t most = kBytes / bytes / kSide * kSide;
+  alignas(kLine) char together[kBytes];
+  for (int64_t n = 0; n < many; n += most) {
+    const int64_t count = most < many - n ? most : many - n;
+    if (merges) {
+      transpose<I, e>(e, in + in_places[0] + n * e, in_pitch, together, bytes, count, cols);
+      for_adjoining(out_places + n, count, bytes, [&](int64_t k, int64_t adjoining) {
+        copy_piece<I>(out + out_places[n + k], together + k * bytes, adjoining * bytes);
+      });
+    } else {
+      for_adjoining(in_places + n, count, bytes, [&](int64_t k, int64_t adjoining) {
+        copy_piece<I>(together + k * bytes, in + in_places[n + k], adjoining * bytes);
+      });
+      transpose<I, e>(e, together, bytes, out + out_places[0] + n * e, out_pitch, rows, count);
+    }
+  }
+  return true;
+}
+
 template <class I, int e>
 void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, char* out,
                       const int64_t* out_places, int64_t rows, int64_t cols) {
@@ -125,6 +205,9 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
   const Placed<char> to{out, out_places};
   if constexpr (e > 2) {
     if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
+  }
+  if constexpr (e <= 2 && I::kShuffles) {
+    if (transpose_narrow_placed<I, e>(in, in_places, out, out_places, rows, cols)) return;
   }
   if constexpr (e <= 16) transpose_matrix<I, e, false, TileOrder::kInTurn, false>(from, to, rows, cols);
 }

@@ -21,6 +21,14 @@ inline void ask_for(const char* from, int64_t ahead, int64_t lines, bool into_l1
   }
 }
 
+// Likewise for those that a stretch of so many bytes has part of. Returns how many they are.
+inline int64_t ask_for_stretch(const char* from, int64_t ahead, int64_t bytes, bool into_l1) {
+  const intptr_t first = reinterpret_cast<intptr_t>(from) + ahead;
+  const int64_t place = first % kLine, lines = ceil_div(place + bytes, kLine);
+  ask_for(from, ahead - place, lines, into_l1);
+  return lines;
+}
+
 // Asks for the input of tiles of kStaged, a few lines at a time. What a tile reads are pieces, each one
 // stretch of the input: its rows, and the columns that continue them.
 class Prefetcher {
@@ -44,9 +52,7 @@ class Prefetcher {
   int64_t ask(int64_t lines) {
     int64_t asked = 0;
     while (asked < lines) {
-      const int64_t place = reinterpret_cast<intptr_t>(from_) % kLine;
-      const int64_t count = ceil_div(place + bytes_, kLine);
-      ask_for(from_ - place, 0, count, plan_.prefetches_l1);
+      const int64_t count = ask_for_stretch(from_, 0, bytes_, plan_.prefetches_l1);
       asked += count;
       asked_ += count;
       advance();

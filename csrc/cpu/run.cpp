@@ -374,7 +374,7 @@ void stream_run(const Plan& plan, const MicroKernels& micro, char* out, const ch
   const int64_t lines = (bytes - head) / kLine;
   const int64_t body = head + lines * kLine;
   std::memcpy(out, in, static_cast<size_t>(head));
-  if (plan.prefetches) {
+  if (plan.prefetches && bytes >= kLongRunBytes) {
     stream_long_run(plan, micro, out + head, in + head, lines);
   } else {
     micro.stream(out + head, in + head, lines);
@@ -458,8 +458,12 @@ void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_
         copy_runs_of(bytes)(from, rows.in_stride, to, rows.out_stride, bytes, runs);
         continue;
       }
-      for (int64_t r = 0; r < runs; ++r, from += rows.in_stride, to += rows.out_stride)
+      const bool asks = plan.prefetches && bytes < kLongRunBytes;
+      const int64_t ahead = ceil_div(kRunsAskedAhead, std::max(bytes, int64_t{kLine})) * rows.in_stride;
+      for (int64_t r = 0; r < runs; ++r, from += rows.in_stride, to += rows.out_stride) {
+        if (asks) ask_for_stretch(from, ahead, bytes, plan.prefetches_l1);
         stream_run(plan, micro, to, from, bytes);
+      }
     }
     if (plan.stores == Stores::kStreaming) micro.fence();
   });
