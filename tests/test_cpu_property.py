@@ -54,7 +54,7 @@ PLANTED = {
     ),
     "rows split that are read beyond their end": (
         "cpu/micro_permute.h",
-        "if (!whole && (count - kSide - n) * bytes < static_cast<int64_t>(sizeof(Vec))) {",
+        "if (is_apart(n, count, bytes)) {",
         "if (false) {",
         "reproduce:",
         "avx2",

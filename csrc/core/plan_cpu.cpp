@@ -379,54 +379,77 @@ bool runs_ask(const Problem& p, const Machine& m) {
   return bytes >= (m.tuned.near_cache ? kLine : kLongRunBytes);
 }
 
+// Whether what a kernel writes is streamed, tiles also where their lines are carried.
+bool streams(Kernel kernel, const Problem& p, const Machine& m) {
+  switch (kernel) {
+    case Kernel::kCopy:
+    case Kernel::kRows:
+      return streams_runs(p, m);
+    case Kernel::kPieces:
+      return pieces_adjoin(p) && fills(p, m, m.tuned.runs_leave);
+    case Kernel::kTile:
+      return streams_tiles(p, m) || carries_rows(p, m);
+    case Kernel::kStaged:
+      return stages_beyond_caches(p, m);
+    default:
+      return false;
+  }
+}
+
+// Of direct tiles that are not fused.
+TileOrder tile_order(const Plan& plan, const Machine& m) {
+  const Problem& p = plan.problem;
+  const bool streaming = plan.stores == Stores::kStreaming;
+  const bool in_blocks = plan.carries ? carries_blocks(p, m)
+                         : streaming  ? streamed_in_blocks(p, m)
+                                      : stored_in_blocks(p, m);
+  if (in_blocks) return TileOrder::kInBlocks;
+  if (streaming || !tiles_cross(p, m)) return TileOrder::kInTurn;
+  return crosses_lie_diagonally(p) ? TileOrder::kDiagonal : TileOrder::kCrosswise;
+}
+
+// Whether lines are asked for ahead, as streamed tiles always do.
+bool asks(const Plan& plan, const Machine& m) {
+  const bool streaming = plan.stores == Stores::kStreaming;
+  switch (plan.kernel) {
+    case Kernel::kCopy:
+    case Kernel::kRows:
+      return streaming && runs_ask(plan.problem, m);
+    case Kernel::kTile:
+      return !streaming && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(plan.problem, m);
+    case Kernel::kStaged:
+      return streaming && stages_ask(plan, m);
+    default:
+      return false;
+  }
+}
+
 Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
-  const Problem& normalised = plan.problem;
-  if ((kernel == Kernel::kTile || kernel == Kernel::kStaged) && !has_tiles(problem))
-    plan.problem = with_runs_as_elements(problem).value();
+  const Problem& p = plan.problem;
+  const bool tiles = kernel == Kernel::kTile || kernel == Kernel::kStaged;
+  if (tiles && !has_tiles(problem)) plan.problem = with_runs_as_elements(problem).value();
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
   plan.isa = m.isa;
-  const int64_t bytes = element_count(normalised) * normalised.element_bytes;
-  bool stream = false;
-  if (kernel == Kernel::kCopy || kernel == Kernel::kRows) {
-    stream = streams_runs(normalised, m);
-    plan.prefetches = stream && runs_ask(normalised, m);
-  }
-  if (kernel == Kernel::kPieces)
-    stream = pieces_adjoin(normalised) && fills(normalised, m, m.tuned.runs_leave);
-  if (kernel == Kernel::kStaged) stream = stages_beyond_caches(normalised, m);
-  if (kernel == Kernel::kTile) {
-    stream = streams_tiles(normalised, m);
-    plan.carries = !stream && carries_rows(normalised, m);
-    stream |= plan.carries;
-    if (plan.carries ? carries_blocks(normalised, m)
-        : stream     ? streamed_in_blocks(normalised, m)
-                     : stored_in_blocks(normalised, m)) {
-      plan.order = TileOrder::kInBlocks;
-    } else if (!stream && tiles_cross(normalised, m)) {
-      plan.order = crosses_lie_diagonally(normalised) ? TileOrder::kDiagonal : TileOrder::kCrosswise;
-    }
-  }
-  plan.stores = stream ? Stores::kStreaming : Stores::kOrdinary;
-  plan.prefetches_l1 = asks_into_l1(plan, m);
-  if (kernel == Kernel::kStaged || (kernel == Kernel::kTile && !stream)) {
-    const Sides sides = fuse_sides(normalised, tile_row_dim(kernel, normalised), m);
+  const bool streaming = streams(kernel, p, m), direct = kernel == Kernel::kTile;
+  plan.stores = streaming ? Stores::kStreaming : Stores::kOrdinary;
+  plan.carries = direct && streaming && !streams_tiles(p, m);
+  if (tiles && !(direct && streaming)) {
+    const Sides sides = fuse_sides(p, tile_row_dim(kernel, p), m);
     plan.fused_rows = sides.row_dims;
     plan.fused_cols = sides.col_dims;
-    if (is_fused(plan)) plan.order = TileOrder::kInTurn;
   }
-  if (kernel == Kernel::kRows && stream && gathers_runs(normalised)) plan.fused_cols = 2;
+  if (kernel == Kernel::kRows && streaming && gathers_runs(p)) plan.fused_cols = 2;
+  if (direct && !is_fused(plan)) plan.order = tile_order(plan, m);
+  const int64_t bytes = element_count(p) * p.element_bytes;
   plan.threads = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(m.threads, 1)));
+  // Direct tiles are shaped by where their lines are asked into, others ask by their shape.
+  if (direct) plan.prefetches_l1 = asks_into_l1(plan, m);
   set_tile(plan, m);
-  if (kernel == Kernel::kTile)
-    plan.prefetches =
-        !stream && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(normalised, m);
-  if (kernel == Kernel::kStaged) {
-    plan.prefetches = stream && stages_ask(plan, m);
-    plan.prefetches_l1 = asks_into_l1(plan, m);
-  }
+  plan.prefetches = asks(plan, m);
+  if (!direct) plan.prefetches_l1 = asks_into_l1(plan, m);
   plan.edge_rows = edge_rows(plan, m);
   return plan;
 }

@@ -266,6 +266,9 @@ struct InLanes {
   struct Last {
     alignas(64) char bytes[whole ? 1 : kSide * kBytes + sizeof(Vec)];
   };
+  TX_INLINE bool is_apart(int64_t n, int64_t count, int64_t bytes) {
+    return !whole && (count - kSide - n) * bytes < static_cast<int64_t>(sizeof(Vec));
+  }
 
   // The last step goes back over what is written already.
   template <class Out>
@@ -275,7 +278,7 @@ struct InLanes {
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
       const char* from = in + n * bytes;
-      if (!whole && (count - kSide - n) * bytes < static_cast<int64_t>(sizeof(Vec))) {
+      if (is_apart(n, count, bytes)) {
         std::memcpy(last.bytes, from, static_cast<size_t>(kSide * bytes));
         from = last.bytes;
       }
@@ -305,8 +308,7 @@ struct InLanes {
     Last last;
     for (int64_t n0 = 0; n0 < count; n0 += kSide) {
       const int64_t n = n0 + kSide > count ? count - kSide : n0;
-      const bool apart =
-          !whole && !kPartLast && (count - kSide - n) * bytes < static_cast<int64_t>(sizeof(Vec));
+      const bool apart = !kPartLast && is_apart(n, count, bytes);
       Pitched<const char> from = in.from(0, n * e);
       Vec square[lanes][kLane];
       TX_UNROLL for (int c = 0; c < lanes; ++c) {
