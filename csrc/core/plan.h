@@ -74,7 +74,7 @@ struct Plan {
   Stores stores = Stores::kOrdinary;     // CPU
   TileOrder order = TileOrder::kInTurn;  // CPU, tile
   bool carries = false;  // CPU, tile: streamed to rows at any pitch, of lines that two tiles have a part in
-  bool prefetches = false;     // CPU, tile and staged: asks for the tiles to come; long runs: for lines
+  bool prefetches = false;     // CPU: asks for the tiles, or runs, to come, of long runs for lines
   bool prefetches_l1 = false;  // CPU, streaming: asks for them into the L1 cache, and else into L2
   int edge_rows = 0;           // CPU, tile: how many of a tile's last rows are moved at a time, where another
                                // thread writes those that follow; 0: all its rows are moved together

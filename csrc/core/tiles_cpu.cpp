@@ -399,10 +399,10 @@ Sides fuse_sides(const Problem& p, int row, const Machine& m) {
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
   if (std::min(rows, cols) * e >= m.tuned.short_side_bytes[width_row(e)]) return sides;
   // What is split or merged in registers needs no longer a side than this, if it is dense on the other side,
-  // or so narrow that at places of its own it is half a lane, and stays within the caches. Else, Zen 5, one
-  // thread, so long -> as others, 300 x 7 x 700 x 8 -> 2,0,3,1 in 4 bytes .06 -> .56 of a copy, 300 x 5 x 700
-  // x 6 in 8 .09 -> .53, 300 x 3 x 700 x 20 in 2 .08 -> .39; but 491 x 15 x 60 x 3 -> 3,1,0,2 in 2 .45 ->
-  // .13.
+  // or so narrow that at places of its own it is less than half a lane, and stays within the caches. Else,
+  // Zen 5, one thread, so long -> as others, 300 x 7 x 700 x 8 -> 2,0,3,1 in 4 bytes .06 -> .56 of a copy,
+  // 300 x 5 x 700 x 6 in 8 .09 -> .53, 300 x 3 x 700 x 20 in 2 .08 -> .39; but 491 x 15 x 60 x 3 -> 3,1,0,2
+  // in 2 .45 -> .13.
   constexpr int64_t kNarrowSideBytes = 32, kHalfLaneBytes = 8;
   const bool stays = !fills(p, m, m.tuned.narrow_staged_leave);
   const auto long_enough = [&](int64_t narrow, int64_t side, bool dense) {
