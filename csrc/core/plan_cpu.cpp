@@ -372,8 +372,10 @@ bool asks_into_l1(const Plan& plan, const Machine& m) {
 }
 
 // Whether runs that are streamed are asked for ahead: long ones, and from a near cache those of a line and
-// more (Zen 5, one thread; two, 64 bytes of each 128, 128 of 512, 200 of 1024 and 300 of
-// 304 2.0 4.1 2.2 1.3; 2.0 3.1 1.6 1.1 times as fast, but 100 of 128 .94; .96).
+// more. Not asked for -> asked for, times as fast, Zen 5:
+//                64 bytes of each 128   128 of 512   200 of 1024   300 of 304   100 of 128
+//   one thread   2.0                    4.1          2.2           1.3          .94
+//   two          2.0                    3.1          1.6           1.1          .96
 bool runs_ask(const Problem& p, const Machine& m) {
   const int64_t bytes = (p.rank > 0 ? p.dims[p.rank - 1].extent : 1) * p.element_bytes;
   return bytes >= (m.tuned.near_cache ? kLine : kLongRunBytes);

@@ -6,7 +6,6 @@
 
 #include "core/int_math.h"
 #include "core/plan.h"
-#include "core/tiles_cpu.h"
 #include "cpu/micro.h"
 #include "cpu/tiles.h"
 
@@ -33,13 +32,15 @@ inline int64_t ask_for_stretch(const char* from, int64_t ahead, int64_t bytes, b
 // stretch of the input: its rows, and the columns that continue them.
 class Prefetcher {
  public:
-  // Of the tiles from `first` on that lie before `last`; of none if the plan does not ask.
-  Prefetcher(const Plan& plan, const char* in, int64_t first, int64_t last)
-      : plan_(plan), in_(in), last_(plan.prefetches ? last : first), tile_(first), at_(plan, first) {
-    for (int k = 0, d = tile_row_dim(plan.kernel, plan.problem); k < plan.fused_rows; ++k) {
-      row_dims_[k] = d;
-      d = next_row_dim(plan.problem, d);
-    }
+  // Of the tiles from `first` on that lie before `last`; of none if the plan does not ask. `row_dims` are
+  // those of a tile, plan.fused_rows of them.
+  Prefetcher(const Plan& plan, const int* row_dims, const char* in, int64_t first, int64_t last)
+      : plan_(plan),
+        row_dims_(row_dims),
+        in_(in),
+        last_(plan.prefetches ? last : first),
+        tile_(first),
+        at_(plan, first) {
     enter();
   }
 
@@ -113,9 +114,9 @@ class Prefetcher {
   }
 
   const Plan& plan_;
+  const int* const row_dims_;
   const char* const in_;
   const int64_t last_;
-  int row_dims_[kMaxDims];
   int64_t tile_;  // the tile at hand
   TileWalk at_;
   int64_t tile_lines_;  // that it has, about

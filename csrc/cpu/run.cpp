@@ -268,7 +268,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
                       out_stride, is_fused(plan) ? staged_places.out : nullptr);
     TileWalk at(plan, first);
-    Prefetcher ahead(plan, in, first + 1, last);
+    Prefetcher ahead(plan, places.row_dims, in, first + 1, last);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const auto [rows, cols] = Shape(plan, places, at);
       int64_t parts = 1;  // rows of the tile in a staged row
