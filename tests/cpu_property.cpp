@@ -143,9 +143,12 @@ int64_t span(const Problem& p, int64_t Dim::* stride) {
 Problem random_problem(Random& random) {
   Problem p;
   p.element_bytes = int64_t{1} << random.below(5);
-  // Some of many short dims, of which pieces and the sides of tiles are made, or batches of small pieces.
-  const bool short_dims = random.chance(25), batch = short_dims && random.chance(40);
-  p.rank = static_cast<int>(batch               ? random.between(3, 4)
+  // Some of many short dims, of which pieces and the sides of tiles are made, or batches of small matrices;
+  // of these some that have few rows and few columns, one next to the other.
+  const bool narrow = random.chance(6), short_dims = !narrow && random.chance(25);
+  const bool batch = narrow || (short_dims && random.chance(40));
+  p.rank = static_cast<int>(narrow              ? 3
+                            : batch             ? random.between(3, 4)
                             : short_dims        ? random.between(3, 9)
                             : random.chance(35) ? 2
                                                 : random.below(7));
@@ -158,7 +161,8 @@ Problem random_problem(Random& random) {
     const int64_t room = std::max<int64_t>(most / count, 1);
     int64_t extent = random.pick<int64_t>({1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 31, 32, 64, 65, 130, 257, 600});
     if (random.chance(30)) extent = random.between(1, 300);
-    if (short_dims && !random.chance(15)) extent = random.between(2, 6);
+    if (short_dims && !random.chance(15)) extent = random.between(2, batch && random.chance(50) ? 24 : 6);
+    if (narrow) extent = random.between(2, 8);
     if (d + 1 == p.rank && random.chance(20)) extent = room;
     if (random.chance(1)) extent = 0;
     p.dims[d].extent = std::min(extent, room);
@@ -169,13 +173,14 @@ Problem random_problem(Random& random) {
   if (random.chance(10)) {
     for (int d = p.rank - 1; d > 0; --d) std::swap(order[d], order[random.below(d + 1)]);
   }
-  nested_strides(random, p, order, &Dim::out_stride, random.chance(60) ? 0 : 30);
-  const int kept =
-      short_dims && random.chance(40) ? static_cast<int>(random.below(p.rank)) : 0;  // outer dims
+  nested_strides(random, p, order, &Dim::out_stride, narrow || random.chance(60) ? 0 : 30);
+  const int kept = batch && random.chance(50)        ? 1  // outer dims
+                   : short_dims && random.chance(40) ? static_cast<int>(random.below(p.rank))
+                                                     : 0;
   // Some with runs that are contiguous on both sides.
   const int moved = p.rank - 1 - (p.rank > 2 && random.chance(15));
   for (int d = moved; d > kept; --d) std::swap(order[d], order[kept + random.below(d + 1 - kept)]);
-  nested_strides(random, p, order, &Dim::in_stride, random.chance(60) ? 0 : 30);
+  nested_strides(random, p, order, &Dim::in_stride, narrow || random.chance(60) ? 0 : 30);
   for (int d = 0; d < p.rank; ++d) {
     if (random.chance(4)) p.dims[d].in_stride = 0;                // expanded
     if (random.chance(2)) p.dims[d].in_stride = p.element_bytes;  // windows that overlap
@@ -301,7 +306,8 @@ class Checker {
                   static_cast<unsigned long long>(seed), static_cast<long long>(number));
     CpuFacts facts = tx::cpu::facts(random.pick<int>({1, 2, 3, 5, 8}));
     facts.l1_bytes = random.chance(50) ? 32 << 10 : 48 << 10;
-    if (random.chance(50)) facts.l3_bytes = 16 << 10;  // small problems are beyond such a cache
+    if (random.chance(50)) facts.l3_bytes = 16 << 10;             // small problems are beyond such a cache
+    if (random.chance(25)) std::fill_n(facts.piece_bytes, 2, 0);  // and pieces are tiles
     const Problem normal = tx::normalize(p);
     std::vector<Plan> plans = {tx::plan_cpu(p, facts)};
     for (Kernel kernel : tx::kernels_cpu()) {

@@ -59,6 +59,13 @@ PLANTED = {
         "reproduce:",
         "avx2",
     ),
+    "what is split past the caches that is no whole line": (
+        "cpu/micro_impl.h",
+        "const bool splits = !streaming || cols * e % kLine == 0;",
+        "const bool splits = true;",
+        "reproduce:",
+        "avx2",
+    ),
     "an end of what is merged that is left behind": (
         "cpu/micro_impl.h",
         "if (end > 0) {",

@@ -32,11 +32,12 @@ TX_INLINE bool transpose_short(In in, Out out, int64_t rows, int64_t cols) {
   return true;
 }
 
-// Whether kernels of a few columns took the block. Past the caches, of what they merge the end is less than a
-// line, and stored.
+// Whether kernels of a few columns took the block. Past the caches, what is split are whole lines; and of
+// what is merged the end is less than a line, and stored.
 template <class I, int e, bool streaming>
 TX_INLINE bool transpose_narrow(Pitched<const char> in, Pitched<char> out, int64_t rows, int64_t cols) {
-  if (split_narrow<I, e, streaming>(in.first, in.pitch, out, rows, cols)) return true;
+  const bool splits = !streaming || cols * e % kLine == 0;
+  if (splits && split_narrow<I, e, streaming>(in.first, in.pitch, out, rows, cols)) return true;
   const int64_t end = streaming ? rows % Tile<I, e>::kSide : 0, whole = rows - end;
   if (!merge_narrow<I, e, streaming>(in.first, in.pitch, out.first, out.pitch, whole, cols)) return false;
   if (end > 0) {
