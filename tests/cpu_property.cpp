@@ -366,8 +366,8 @@ class Checker {
         const bool only_into_l1 = plan.order == TileOrder::kInBlocks && !plan.carries && e > 4;
         plan.prefetches_l1 = tx::can_ask_into_l1(plan, facts) && (only_into_l1 || random.chance(50));
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
-          const int64_t piece = tx::piece_bytes(plan.problem);
-          const int d = plan.problem.rank - 1 - tx::piece_dims(plan.problem);
+          const int64_t piece = tx::piece_bytes(plan);
+          const int d = plan.problem.rank - 1 - plan.fused_cols;
           if (plan.problem.dims[d].out_stride == piece) {
             const auto most = static_cast<int32_t>(tx::kStreamedPiecesBytes / piece + 1);
             plan.tile[d] = std::min(plan.tile[d], most);

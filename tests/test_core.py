@@ -1096,11 +1096,11 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "kernel", "fused", "tile"),
     [
-        ((125_000, 4, 4), (0, 2, 1), 4, "pieces", None, [256, 4, 4]),
-        ((125_000, 4, 4), (0, 2, 1), 8, "pieces", None, [128, 4, 4]),
-        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", None, [152, 3, 3, 3]),  # short runs are no better than elements
-        ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", None, [1, 1, 16, 16, 16]),  # not side by side
-        ((125_000, 2, 2), (0, 2, 1), 8, "pieces", None, [512, 2, 2]),
+        ((125_000, 4, 4), (0, 2, 1), 4, "pieces", (1, 2), [256, 4, 4]),
+        ((125_000, 4, 4), (0, 2, 1), 8, "pieces", (1, 2), [128, 4, 4]),
+        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", (1, 3), [152, 3, 3, 3]),  # short runs are no better than elements
+        ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", (1, 2), [1, 1, 16, 16, 16]),  # not side by side
+        ((125_000, 2, 2), (0, 2, 1), 8, "pieces", (1, 2), [512, 2, 2]),
         ((15_000, 16, 16), (0, 2, 1), 2, "tile", None, [1, 16, 16]),  # 512 bytes: too long
         ((8,) * 5, (4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 8, 8]),
         ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 8, 8]),  # rows crowd
@@ -1132,6 +1132,37 @@ def test_short_inner_dims_on_the_host(
     if kernel == "pieces":
         without = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=0, piece_bytes=0)
         assert without.kernel in ("tile", "rows", "staged"), without
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "piece_bytes", "l3_mib", "dims_of_piece"),
+    [
+        ((1000, 24, 24), (0, 2, 1), 1, 1024, 32, 2),
+        ((1000, 24, 24), (0, 2, 1), 1, 512, 32, None),  # registers have no room
+        ((1000, 31, 33), (0, 2, 1), 1, 1024, 32, 2),
+        ((1000, 32, 33), (0, 2, 1), 1, 1024, 32, None),
+        ((1000, 16, 64), (0, 2, 1), 1, 1024, 32, None),  # lanes of a few columns are faster,
+        ((1000, 16, 48), (0, 2, 1), 1, 1024, 32, 2),  # but of pieces that are this small
+        ((1000, 20, 21), (0, 2, 1), 2, 1024, 32, 2),
+        ((1000, 13, 16), (0, 2, 1), 4, 1024, 32, 2),
+        ((1000, 14, 16), (0, 2, 1), 4, 1024, 32, None),  # of wide elements tiles are fast,
+        ((1000, 14, 16), (0, 2, 1), 4, 1024, 300, 2),  # but where the last cache is far
+        ((14, 24, 24), (0, 2, 1), 1, 1024, 32, None),  # too few to be worth a table
+        ((18, 24, 24), (0, 2, 1), 1, 1024, 32, 2),
+        ((2000, 4, 3, 8, 8), (0, 2, 1, 4, 3), 1, 1024, 32, 4),  # the larger piece
+        ((2000, 4, 3, 8, 8), (0, 2, 1, 4, 3), 1, 128, 32, 2),  # that registers have room for
+        ((4, 3, 8, 8), (1, 0, 3, 2), 1, 1024, 32, 2),  # and is not all there is
+    ],
+)
+def test_pieces_on_the_host(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, piece_bytes: int, l3_mib: int, dims_of_piece: int | None
+) -> None:
+    """The largest permutation that registers have room for, and that is faster there."""
+    facts = {"l1_bytes": 48 << 10, "l3_bytes": l3_mib << 20, "line_vectors": 1, "piece_bytes": piece_bytes}
+    plan = _C.plan_cpu(of_case(shape, dims, size), 2, **facts)
+    assert plan.kernel == ("pieces" if dims_of_piece else "tile"), plan
+    if dims_of_piece:
+        assert f"fused=[1, {dims_of_piece}]" in str(plan), plan
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,13 @@ PLANTED = {
         "staged.add((at.extent[next] - (at.extent[next] > 1)) * bytes);",
         "wrong: byte",
     ),
+    "what a large piece draws from its last vectors that is lost": (
+        "cpu/micro_permute.h",
+        "table.kept[r][m][b] = pair[b] == m ? 0xff : 0;",
+        "table.kept[r][m][b] = pair[b] == m && m < 5 ? 0xff : 0;",
+        "wrong: byte",
+        "avx512vbmi",
+    ),
     "pieces with a gap between them moved as one": (
         "cpu/micro_impl.h",
         "while (end < rows && places[end] - places[end - 1] == bytes) ++end;",

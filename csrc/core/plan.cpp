@@ -109,7 +109,7 @@ std::string to_string(const Plan& plan) {
     const Problem& p = plan.problem;
     const bool pieces = plan.kernel == Kernel::kPieces;
     int in_tile[kMaxDims], count = 0;
-    for (int k = 1; k <= std::min(pieces ? piece_dims(p) + 1 : plan.fused_cols, p.rank); ++k)
+    for (int k = 1; k <= std::min(plan.fused_cols + (pieces ? 1 : 0), p.rank); ++k)
       in_tile[count++] = p.rank - k;
     int row = pieces || p.rank == 0 ? -1 : tile_row_dim(plan.kernel, p);
     for (int k = 0; k < plan.fused_rows && row >= 0; ++k, row = next_row_dim(p, row)) in_tile[count++] = row;

@@ -316,9 +316,26 @@ bool streams_runs(const Problem& p, const Machine& m) {
          p.dims[p.rank - 1].extent * p.element_bytes >= kRunBytes;
 }
 
-// Whether they follow one another in the output.
-bool pieces_adjoin(const Problem& p) {
-  return p.dims[p.rank - 1 - piece_dims(p)].out_stride == piece_bytes(p);
+// Of pieces that are moved in registers.
+PieceDims registers_piece(const Problem& p, const Machine& m) {
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const bool narrow = row >= 0 && (splits(p, row) || merges(p, row));
+  const int64_t most = narrow                ? kNarrowPieceBytes
+                       : p.element_bytes > 2 ? m.tuned.wide_piece_bytes
+                                             : kMostPieceBytes;
+  return piece_dims(p, std::min(m.piece_bytes[p.element_bytes > 1], most));
+}
+
+// Of kPieces, which moves those by byte that registers do not.
+PieceDims any_piece(const Problem& p, const Machine& m) {
+  const PieceDims piece = registers_piece(p, m);
+  return piece.count > 0 ? piece : piece_dims(p, kMostPieceBytes);
+}
+
+// Pieces that follow one another in the output.
+bool streams_pieces(const Problem& p, const Machine& m) {
+  const PieceDims piece = any_piece(p, m);
+  return p.dims[p.rank - 1 - piece.count].out_stride == piece.bytes && fills(p, m, m.tuned.runs_leave);
 }
 
 // Whether a plan's tiles, of two dims, follow one another in the input, one stretch each.
@@ -388,7 +405,7 @@ bool streams(Kernel kernel, const Problem& p, const Machine& m) {
     case Kernel::kRows:
       return streams_runs(p, m);
     case Kernel::kPieces:
-      return pieces_adjoin(p) && fills(p, m, m.tuned.runs_leave);
+      return streams_pieces(p, m);
     case Kernel::kTile:
       return streams_tiles(p, m) || carries_rows(p, m);
     case Kernel::kStaged:
@@ -444,6 +461,7 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
     plan.fused_cols = sides.col_dims;
   }
   if (kernel == Kernel::kRows && streaming && gathers_runs(p)) plan.fused_cols = 2;
+  if (kernel == Kernel::kPieces) plan.fused_cols = any_piece(p, m).count;
   if (direct && !is_fused(plan)) plan.order = tile_order(plan, m);
   const int64_t bytes = element_count(p) * p.element_bytes;
   plan.threads = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(m.threads, 1)));
@@ -470,7 +488,7 @@ bool takes(Kernel kernel, const Problem& p) {
     case Kernel::kRows:
       return !empty && ends_in_common_run(p);
     case Kernel::kPieces:
-      return !empty && piece_dims(p) > 0;
+      return !empty && piece_dims(p, kMostPieceBytes).count > 0;
     case Kernel::kTile:
     case Kernel::kStaged:
       return !empty && (has_tiles(p) || with_runs_as_elements(p).has_value());
@@ -482,15 +500,17 @@ bool takes(Kernel kernel, const Problem& p) {
 // Whether small permutations are moved in registers. Of a copy, else and so (Zen 5; Xeon, both with AVX-512):
 // batches of 4 x 4 in 1 byte .03 -> .94; .06 -> .82, in 4 bytes .11 -> .92; .23 -> .77, 8 x 8 x 3 -> 0,2,1,3
 // in 1 byte .03 -> .98; .02 -> .68, 3 x 3 x 3 -> 0,3,2,1 in 4 bytes .07 -> .93; .10 -> .59. AVX2, up to 128
-// bytes: 4 x 4 in 1 byte .03 -> .85, in 4 bytes .11 -> .52. Beyond six vectors of AVX-512 tiles are faster.
-// Pieces side by side share vectors, others need some bytes.
+// bytes: 4 x 4 in 1 byte .03 -> .85, in 4 bytes .11 -> .52. Pieces side by side share vectors, others need
+// some bytes, and all to be twice as many as one has lines, for the table of where its bytes go (two of 20 x
+// 33 in 1 byte .17 -> .04, eight .10 -> .08, 32 .07 -> .15).
 bool permutes_pieces(const Problem& p, const Machine& m) {
   constexpr int64_t kPieceAlone = 32;
-  const int dims = piece_dims(p);
-  if (dims == 0) return false;
-  const int64_t bytes = piece_bytes(p);
-  const bool adjoin = pieces_adjoin(p) && p.dims[p.rank - 1 - dims].in_stride == bytes;
-  return bytes <= m.piece_bytes[p.element_bytes > 1] && (adjoin || bytes >= kPieceAlone);
+  const PieceDims piece = registers_piece(p, m);
+  if (piece.count == 0) return false;
+  const Dim& pieces = p.dims[p.rank - 1 - piece.count];
+  const bool adjoin = pieces.in_stride == piece.bytes && pieces.out_stride == piece.bytes;
+  const int64_t count = element_count(p) * p.element_bytes / piece.bytes;
+  return (adjoin || piece.bytes >= kPieceAlone) && count * kLine >= 2 * piece.bytes;
 }
 
 Kernel choose_tile(const Problem& p, const Machine& m) {

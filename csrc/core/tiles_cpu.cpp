@@ -260,11 +260,11 @@ void set_rows_tile(Plan& plan) {
 
 void set_pieces_tile(Plan& plan) {
   const Problem& p = plan.problem;
-  const int first = p.rank - piece_dims(p);
+  const int first = p.rank - plan.fused_cols;
   for (int d = first; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
   const int64_t pieces = p.dims[first - 1].extent;
   const int64_t most = plan.stores == Stores::kStreaming ? kStreamedPiecesBytes : kPiecesBytes;
-  plan.tile[first - 1] = static_cast<int32_t>(std::min(pieces, ceil_div(most, piece_bytes(p))));
+  plan.tile[first - 1] = static_cast<int32_t>(std::min(pieces, ceil_div(most, piece_bytes(plan))));
 }
 
 // Of a tile of one dim or two.
@@ -304,14 +304,14 @@ int next_row_dim(const Problem& p, int row) {
   return -1;
 }
 
-int piece_dims(const Problem& p) {
+PieceDims piece_dims(const Problem& p, int64_t most_bytes) {
   int64_t bytes = p.element_bytes;
-  int most = 0;
+  PieceDims most = {0, 0};
   for (int dims = 1; dims < p.rank; ++dims) {
     const Dim& last = p.dims[p.rank - dims];
     if (last.out_stride != bytes) break;
     bytes *= last.extent;
-    if (bytes > kMostPieceBytes) break;
+    if (bytes > most_bytes) break;
     // Dense in the input if its dims can be put in an order in which each continues the one before.
     int64_t run = p.element_bytes;
     for (int found = p.rank - dims; run < bytes && found < p.rank;) {
@@ -319,14 +319,15 @@ int piece_dims(const Problem& p) {
       }
       if (found < p.rank) run *= p.dims[found].extent;
     }
-    if (dims > 1 && run == bytes) most = dims;
+    if (dims > 1 && run == bytes) most = {dims, bytes};
   }
   return most;
 }
 
-int64_t piece_bytes(const Problem& p) {
+int64_t piece_bytes(const Plan& plan) {
+  const Problem& p = plan.problem;
   int64_t bytes = p.element_bytes;
-  for (int dims = piece_dims(p); dims > 0; --dims) bytes *= p.dims[p.rank - dims].extent;
+  for (int k = 1; k <= plan.fused_cols; ++k) bytes *= p.dims[p.rank - k].extent;
   return bytes;
 }
 

@@ -21,11 +21,17 @@ int next_row_dim(const Problem& normalised, int row);
 // Most rows, and most columns, of a tile whose sides are several dims.
 inline constexpr int64_t kMostFused = 1024;
 
-// kPieces: how many of the last dims, but not all, make the largest piece: a permutation of at most
-// kMostPieceBytes that is dense on both sides; 0 if none do.
-int piece_dims(const Problem& normalised);
-int64_t piece_bytes(const Problem& normalised);
-inline constexpr int64_t kMostPieceBytes = 384;
+// kPieces: how many of the last dims, but not all, make the largest piece of at most so many bytes: a
+// permutation that is dense on both sides; 0 if none do.
+struct PieceDims {
+  int count;
+  int64_t bytes;
+};
+PieceDims piece_dims(const Problem& normalised, int64_t most_bytes);
+inline constexpr int64_t kMostPieceBytes = 1024;
+
+// The same of a plan, which has plan.fused_cols of them.
+int64_t piece_bytes(const Plan& plan);
 
 // Pieces that a tile has, about: where they are gathered to be streamed, and else. Streamed 16, 4 and 1 KiB
 // at a time, of a copy (Zen 5): 400000 x 3 x 5 -> 0,2,1 in 1 byte .65 .92 .92, in 4 .72 .93 .91, in 8 .75 .89

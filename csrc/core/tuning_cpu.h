@@ -201,6 +201,15 @@ inline constexpr int64_t kLaneBytes = 16;
 inline constexpr int64_t kStreamedRowBytes = 512;
 inline constexpr int64_t kStreamedTileBytes = 128 << 10, kStreamedBlocksBytes = 1 << 20;
 
+// ---- Pieces.
+
+// Pieces are permuted in registers up to kMostPieceBytes of core/tiles_cpu.h, which takes permutations that
+// grow with the square of their bytes; matrices of few columns, which tiles split or merge in registers, up
+// to so many. Of a copy, in tiles and so, within the caches, 16 x 64 in 1 byte, 8 x 64 in 2:
+//   Zen 5, one thread   .69 .70 -> .47 .47; of 80 MB .82 .71 -> .84 .89
+//   Xeon, four          .54 .54 -> .25 .26
+inline constexpr int64_t kNarrowPieceBytes = 768;
+
 // ---- Kinds of machines.
 
 // A last cache that is larger than kNearCacheBytes is so because more cores share it, and further away: it
@@ -235,6 +244,14 @@ struct CpuTuning {
   // Batches of matrices of up to so many bytes move straight to the output whatever is beyond them: staging
   // costs some instructions a tile, which a matrix must be worth.
   int64_t tiny_matrix_bytes;
+  // Pieces of elements of more than two bytes are permuted in registers up to so many bytes.
+  // In tiles and so, 4, 8 and 16 bytes, one thread; two or four:
+  //   Zen 5, 769 to 832 bytes, 5 MB     .34 .49 .59, .33 .47 .59 -> .52 .54 .55, .49 .51 .55
+  //                            80 MB    .44 .52 .44, .65 .66 .67 -> .62 .77 .74, .80 .80 .89
+  //          833 to 896 bytes, 5 MB     .50 .46 .64, .49 .47 .61 -> .46 .47 .53, .45 .45 .49
+  //                            80 MB    .50 .61 .73, .67 .78 .96 -> .75 .83 .77, .85 .84 .89
+  //   Xeon, 769 to 1024 bytes, 80 MB    .39 .46 .61, .40 .38 .50 -> .51 .47 .58, .57 .53 .61
+  int64_t wide_piece_bytes;
   // Pieces of the input so long are not asked for by what is staged: the machine's prefetchers follow them.
   int64_t followed_bytes;
 
@@ -276,6 +293,7 @@ inline constexpr CpuTuning kFarCache = {
     .short_side_bytes = {128, 128, 128, 256, 64},
     .conflicting_pitches = 1,
     .tiny_matrix_bytes = 256,
+    .wide_piece_bytes = 1024,
     // Asked for, and not, 16 threads; 4: 8191 x 8193 in 1 byte .31 .34, .49 .40; 8192^2 in 1 .48 .39, .57
     // .45; 8^8 reversed in 4 .48 .39, .54 .48; but 70 x 205 x 307 reversed in 2 .35 .43, .33 .32. Shorter
     // pieces were not measured.
@@ -354,6 +372,7 @@ inline constexpr CpuTuning kNearCache = {
     // bytes .51 -> .58, five of 6 KB in 8 .57 -> .72, 1000 x 1536 in 2 .51 -> .59.
     .conflicting_pitches = 2,
     .tiny_matrix_bytes = 256,
+    .wide_piece_bytes = 832,
     // In pieces of 256 bytes and more, not asked for -> asked for, 1 byte: 8192^2 .50 -> .60, 7001 x 9001 .57
     // -> .68.
     .followed_bytes = 4096,
@@ -449,6 +468,7 @@ inline constexpr CpuTuning kNearCacheHalves = {
     // .26 .42 -> .74 .56, 7 x 7 in 16 .27 -> .74, 33 x 33 in 1 .24 -> .50; but of 3 KB 14 x 14 in 16 .67 ->
     // .47, 56 x 56 in 1 .63 -> .70.
     .tiny_matrix_bytes = 2048,
+    .wide_piece_bytes = 832,
     .followed_bytes = 4096,
 
     .runs_leave = 9,

@@ -16,13 +16,16 @@ inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming
 //   24 of 2 bytes                  .32       .43    .49   .70   .94  1.00   .48 .75
 inline constexpr int64_t kAskedAhead = 8 << 10;
 
-// A permutation of dense bytes.
+// A permutation of dense bytes, of at most so many vectors where it is in registers.
+inline constexpr int kMostPieceVectors = 16;
 struct Piece {
   int64_t bytes;
   int64_t element_bytes;
-  bool adjoin;                                  // pieces follow one another on both sides
-  const uint16_t* source;                       // the input byte of each output byte
-  alignas(kLine) uint8_t index[6 * 5 * kLine];  // the micro-kernel's own
+  bool adjoin;             // pieces follow one another on both sides
+  bool asks;               // lines are asked for kAskedAhead
+  const uint16_t* source;  // the input byte of each output byte
+  // The micro-kernel's own: for each vector where its bytes come from, and which of them come from each two.
+  alignas(kLine) uint8_t index[kMostPieceVectors * (1 + kMostPieceVectors / 2) * kLine];
 };
 
 struct MicroKernels {

@@ -95,6 +95,8 @@ struct Avx512 : X86Lane {
     if constexpr (e == 4) return _mm512_permutex2var_epi32(a, index, b);
     if constexpr (e >= 8) return _mm512_permutex2var_epi64(a, index, b);
   }
+  // v, but the bits of `by` where `where` has ones.
+  TX_INLINE Vec replace(Vec v, Vec by, Vec where) { return _mm512_ternarylogic_epi64(v, by, where, 0xd8); }
   // Each of e bytes.
   template <int e>
   TX_INLINE Vec plus(Vec v, int64_t k) {

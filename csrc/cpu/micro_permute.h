@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "core/narrow.h"
 #include "cpu/micro.h"
@@ -426,30 +427,48 @@ struct Pieces {
       const bool used = b < at_once(piece, size) * piece.bytes;
       return {0, used ? b / piece.bytes * piece.bytes + piece.source[b % piece.bytes] : 0};
     }
-    const int64_t source = piece.source[begin(r, size, piece.bytes) + b], m = source / size;
-    return {m, source - begin(m, size, piece.bytes)};
+    const int64_t last = (vectors - 1) * size, source = piece.source[begin(r, size, piece.bytes) + b];
+    const int64_t place = source < last ? source : source + vectors * size - piece.bytes;
+    return {place / size, place % size};
   }
 
-  // By permutations of two vectors in units of kUnit bytes, as Narrow: what is made so far, and source m,
-  // become what is made of the sources up to m.
+  // By permutations of two vectors in units of kUnit bytes: a result draws from each two sources with one and
+  // the same index, and keeps the bytes that come from these two. Of a copy, one thread; two or four, batches
+  // of matrices of 257 to 384 bytes, and in one permutation for each source but the first, as Narrow; and
+  // larger ones, and in tiles:
+  //   Zen 5, 3 MB, 257 to 384 bytes, 1 byte; 4 bytes        .83 .64, .81 .66 -> .84 .70, .84 .73
+  //                385 to 512                               .20 .18, .30 .26 -> .82 .63, .84 .70
+  //                513 to 640                               .21 .24, .39 .33 -> .74 .72, .76 .62
+  //                769 to 832                               .24 .20, .45 .37 -> .46 .33, .48 .40
+  //          80 MB, asked for, 385 to 512                   .41 .62, .60 .75 -> .78 .84, .82 .88
+  //   Xeon,  80 MB, 257 to 384                              .60 .61, .69 .63 -> .75 .69, .87 .76
+  //                385 to 640                               .25 .20, .40 .32 -> .64 .56, .72 .69
+  // Where bits of a mask register say what is kept, up to .04 better to 512 bytes, and that much worse
+  // beyond.
   template <int kUnit, int vectors>
   struct Permute {
     static constexpr bool kStreams = true;
     static constexpr int64_t kSize = sizeof(Vec);
-    static constexpr int kUnits = kSize / kUnit, kSteps = vectors > 1 ? vectors - 1 : 1;
-    using Index = typename Unsigned<kUnit>::Type[vectors][kSteps][kUnits];
-    static_assert(sizeof(Index) <= sizeof(Piece::index));
+    static constexpr int kUnits = kSize / kUnit, kPairs = (vectors + 1) / 2;
+    struct Table {
+      alignas(kSize) typename Unsigned<kUnit>::Type index[vectors][kUnits];
+      alignas(kSize) uint8_t kept[vectors][kPairs][kSize];  // those of the first two are
+    };
+    static_assert(sizeof(Table) <= sizeof(Piece::index));
 
     static void index(Piece& piece) {
-      auto& table = reinterpret_cast<Index&>(piece.index);
+      auto& table = reinterpret_cast<Table&>(piece.index);
       for (int r = 0; r < vectors; ++r) {
-        for (int unit = 0; unit < kUnits; ++unit) {
-          const From f = from(piece, vectors, kSize, r, unit * kUnit);
-          for (int m = 1; m <= kSteps; ++m) {
-            const int64_t kept = m == 1 ? f.byte / kUnit : unit;
-            table[r][m - 1][unit] =
-                static_cast<typename Unsigned<kUnit>::Type>(f.m == m ? kUnits + f.byte / kUnit : kept);
-          }
+        uint8_t pair[kSize];
+        for (int b = 0; b < kSize; ++b) {
+          const From f = from(piece, vectors, kSize, r, b);
+          pair[b] = static_cast<uint8_t>(f.m / 2);
+          if (b % kUnit == 0)
+            table.index[r][b / kUnit] =
+                static_cast<typename Unsigned<kUnit>::Type>(f.m % 2 * kUnits + f.byte / kUnit);
+        }
+        for (int m = 1; m < kPairs; ++m) {
+          for (int b = 0; b < kSize; ++b) table.kept[r][m][b] = pair[b] == m ? 0xff : 0;
         }
       }
     }
@@ -457,11 +476,11 @@ struct Pieces {
     template <bool streaming = false>
     static void run(const Piece& piece, Work w) {
       using Stores = Tile<I, kUnit, streaming>;
-      const auto table = [&](int r, int k) {
-        return I::load(reinterpret_cast<const char*>(reinterpret_cast<const Index&>(piece.index)[r][k]));
-      };
+      const auto& table = reinterpret_cast<const Table&>(piece.index);
+      const bool asks = piece.asks;
+      const auto load = [](const auto& bytes) { return I::load(reinterpret_cast<const char*>(bytes)); };
       if constexpr (vectors == 1) {
-        const Vec index = table(0, 0);
+        const Vec index = load(table.index[0]);
         if (!streaming && !piece.adjoin) {
           for (; w.pieces > 0; w.advance(1)) {
             const Vec v = I::load_part(w.in, piece.bytes);
@@ -471,7 +490,7 @@ struct Pieces {
         }
         const int64_t step = at_once(piece, kSize);
         for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
-          if constexpr (streaming) ask_ahead(w.in, kAskedAhead);
+          if (asks) ask_ahead(w.in, kAskedAhead);
           const Vec v = I::load(w.in);
           Stores::store(w.out, I::template permute<kUnit>(v, v, index));
         }
@@ -479,16 +498,25 @@ struct Pieces {
       } else {
         int64_t begins[vectors];
         for (int m = 0; m < vectors; ++m) begins[m] = begin(m, kSize, piece.bytes);
+        // The table, in registers as far as they suffice: else it would be read anew for each piece.
+        Vec index[vectors], kept[vectors][kPairs];
+        TX_UNROLL for (int r = 0; r < vectors; ++r) {
+          index[r] = load(table.index[r]);
+          TX_UNROLL for (int m = 1; m < kPairs; ++m) kept[r][m] = load(table.kept[r][m]);
+        }
         for (; w.pieces > 0; w.advance(1)) {
-          Vec from[vectors];
+          Vec from[2 * kPairs];
           TX_UNROLL for (int m = 0; m < vectors; ++m) {
-            if constexpr (streaming) ask_ahead(w.in + begins[m], kAskedAhead);
+            if (asks) ask_ahead(w.in + begins[m], kAskedAhead);
             from[m] = I::load(w.in + begins[m]);
           }
+          if constexpr (vectors % 2 == 1) from[vectors] = from[vectors - 1];
           TX_UNROLL for (int r = 0; r < vectors; ++r) {
-            Vec v = I::template permute<kUnit>(from[0], from[1], table(r, 0));
-            TX_UNROLL for (int m = 2; m < vectors; ++m) v =
-                I::template permute<kUnit>(v, from[m], table(r, m - 1));
+            Vec v = I::template permute<kUnit>(from[0], from[1], index[r]);
+            TX_UNROLL for (int m = 1; m < kPairs; ++m) {
+              v = I::replace(v, I::template permute<kUnit>(from[2 * m], from[2 * m + 1], index[r]),
+                             kept[r][m]);
+            }
             Stores::store(w.out + begins[r], v);
           }
         }
@@ -539,13 +567,13 @@ struct Pieces {
     }
   };
 
-  static constexpr int64_t kMostVectors = 6, kMostLanes = 8;
+  static constexpr int64_t kMostLanes = 8;
   // The units of permutations, for elements of one byte and of more; 0 if there are none.
   static constexpr int unit(bool bytes) {
     return I::template kPermutes<1> ? 1 : I::template kPermutes<2> && !bytes ? 2 : 0;
   }
   static constexpr int64_t most(bool bytes) {
-    return unit(bytes) > 0 ? kMostVectors * static_cast<int64_t>(sizeof(Vec))
+    return unit(bytes) > 0 ? kMostPieceVectors * static_cast<int64_t>(sizeof(Vec))
            : I::kShuffles  ? kMostLanes * 16
                            : 0;
   }
@@ -557,12 +585,15 @@ struct Pieces {
       int64_t left = (piece.bytes + size - 1) / size;
       return ((--left == 0 ? (work(way), true) : false) || ...);
     };
-    constexpr int kUnit = unit(false);
-    if constexpr (kUnit > 0) {
-      if (unit(piece.element_bytes == 1) > 0) {
-        return first(sizeof(Vec), Permute<kUnit, 1>(), Permute<kUnit, 2>(), Permute<kUnit, 3>(),
-                     Permute<kUnit, 4>(), Permute<kUnit, 5>(), Permute<kUnit, 6>());
-      }
+    const auto permute = [&]<int kUnit, int... before>(std::integer_sequence<int, before...>) {
+      return first(sizeof(Vec), Permute<kUnit, before + 1>()...);
+    };
+    // (Units of four bytes: the Xeon, which permutes narrower ones with three instructions, one thread; four,
+    // 4 bytes .70 .58 -> .77 .64; Zen 5 level.)
+    constexpr auto kVectors = std::make_integer_sequence<int, kMostPieceVectors>();
+    if constexpr (unit(false) > 0) {
+      if (piece.element_bytes >= 4) return permute.template operator()<4>(kVectors);
+      if (unit(piece.element_bytes == 1) > 0) return permute.template operator()<unit(false)>(kVectors);
     }
     if constexpr (I::kShuffles && unit(true) == 0) {
       return first(16, Shuffle<1>(), Shuffle<2>(), Shuffle<3>(), Shuffle<4>(), Shuffle<5>(), Shuffle<6>(),

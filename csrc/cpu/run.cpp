@@ -319,16 +319,20 @@ bool pieces_are_lines(const Plan& plan, int batch, const Piece& piece, const cha
 
 void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const int dims = piece_dims(p), batch = p.rank - 1 - dims;
+  const int batch = p.rank - 1 - plan.fused_cols;
   const Dim& pieces = p.dims[batch];
   uint16_t source[kMostPieceBytes];
-  piece_sources(p, dims, source);
-  Piece piece = {piece_bytes(p), p.element_bytes, false, source, {}};
+  piece_sources(p, plan.fused_cols, source);
+  Piece piece;
+  piece.bytes = piece_bytes(plan);
+  piece.element_bytes = p.element_bytes;
   piece.adjoin = pieces.in_stride == piece.bytes && pieces.out_stride == piece.bytes;
+  piece.source = source;
   const MicroKernels& micro = micro_kernels_in_use();
   micro.index_piece(piece);
   const bool streaming = plan.stores == Stores::kStreaming;
   const auto stream = micro.stream_pieces[p.element_bytes > 1];
+  piece.asks = streaming;
   const bool in_lines = streaming && stream != nullptr && pieces_are_lines(plan, batch, piece, out);
   const auto permute = in_lines ? stream : micro.permute_pieces;
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
