@@ -1098,7 +1098,7 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
     [
         ((125_000, 4, 4), (0, 2, 1), 4, "pieces", (1, 2), [256, 4, 4]),
         ((125_000, 4, 4), (0, 2, 1), 8, "pieces", (1, 2), [128, 4, 4]),
-        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", (1, 3), [152, 3, 3, 3]),  # short runs are no better than elements
+        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", (1, 3), [152, 3, 3, 3]),  # short runs are like elements
         ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", (1, 2), [1, 1, 16, 16, 16]),  # not side by side
         ((125_000, 2, 2), (0, 2, 1), 8, "pieces", (1, 2), [512, 2, 2]),
         ((15_000, 16, 16), (0, 2, 1), 2, "tile", None, [1, 16, 16]),  # 512 bytes: too long
