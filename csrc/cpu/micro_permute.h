@@ -452,7 +452,8 @@ struct Pieces {
     static constexpr int kUnits = kSize / kUnit, kPairs = (vectors + 1) / 2;
     struct Table {
       alignas(kSize) typename Unsigned<kUnit>::Type index[vectors][kUnits];
-      alignas(kSize) uint8_t kept[vectors][kPairs][kSize];  // those of the first two are
+      // 0xff where a byte comes from those two; not for the first two, whose bytes are there to be replaced.
+      alignas(kSize) uint8_t kept[vectors][kPairs][kSize];
     };
     static_assert(sizeof(Table) <= sizeof(Piece::index));
 
