@@ -309,20 +309,28 @@ bool gathers_runs(const Problem& p) {
 }
 
 // What is shorter than this costs more to gather than it saves (Zen 5, of a copy: three bytes out of four,
-// 3000 x 4000 pixels, gathered .50, not streamed .75; three bfloat16 .92 and .84).
+// 3000 x 4000 pixels, gathered .50, not streamed .75; three bfloat16 .92 and .84). Short runs that follow one
+// another on both sides are neither gathered nor streamed where cores move lines in halves. Streamed -> so,
+// Zen 4, one thread; two:
+//                          64 to 128 bytes (10)    129 to 256           257 to 512
+//   rows at any pitch      .41 .35 -> .54 .48      .47 .39 -> .57 .51   .54 .58 -> .54 .58
+//   AVX2                   .53 .60 -> .62 .66      .66 .75 -> .68 .73   .74 .80 -> .66 .74
+//   but 200 of 204 bytes, 1000 x 200 x 200 -> 1,0,2                     .65 .97 -> .44 .65
 bool streams_runs(const Problem& p, const Machine& m) {
-  constexpr int64_t kRunBytes = 4;
-  return fills(p, m, m.tuned.runs_leave) && p.rank > 0 &&
-         p.dims[p.rank - 1].extent * p.element_bytes >= kRunBytes;
+  constexpr int64_t kRunBytes = 4, kStoredRunBytes = 256;
+  if (p.rank == 0 || !fills(p, m, m.tuned.runs_leave)) return false;
+  const int64_t bytes = p.dims[p.rank - 1].extent * p.element_bytes;
+  const bool in_turn = p.rank > 1 && tile_row_dim(Kernel::kRows, p) == p.rank - 2;
+  if (leaves_early(m) && in_turn && !gathers_runs(p) && bytes < kStoredRunBytes) return false;
+  return bytes >= kRunBytes;
 }
 
 // Of pieces that are moved in registers.
 PieceDims registers_piece(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const bool narrow = row >= 0 && (splits(p, row) || merges(p, row));
-  const int64_t most = narrow                ? kNarrowPieceBytes
-                       : p.element_bytes > 2 ? m.tuned.wide_piece_bytes
-                                             : kMostPieceBytes;
+  const PieceBytes& bytes = fills(p, m, m.tuned.runs_leave) ? m.tuned.streamed_pieces : m.tuned.stored_pieces;
+  const int64_t most = narrow ? bytes.narrow : p.element_bytes <= 2 ? bytes.up_to_two : bytes.wider;
   return piece_dims(p, std::min(m.piece_bytes[p.element_bytes > 1], most));
 }
 
@@ -375,15 +383,23 @@ int edge_rows(const Plan& plan, const Machine& m) {
   return std::max(static_cast<int>(line_elements(bytes)) / std::max(m.line_vectors, 1), kLeast);
 }
 
-// Whether what is streamed is asked for into L1: all but plain tiles from a near cache, these where they are
-// tuned so, and 4 bytes in blocks to whole lines only beyond so many eighths of the last cache. Else -> so,
-// Zen 5, two threads; one, 2048^2 .81 .94 -> .57 .66, 2048 x 3072 .97 .62 -> .77 .79, 3072^2 .85 .55 -> .85
-// .85, 4096 x 3072 .71 .61 -> .81 .87.
+// Whether what is streamed is asked for into L1: from a near cache all but plain tiles, unless cores move
+// lines in halves, whose L1 is smaller, too; plain tiles where they are tuned so, and 4 bytes in blocks to
+// whole lines only beyond so many eighths of the last cache.
+//   into L1 -> into L2, Zen 4, one thread; two
+//     14 a width of 3 to 6 dims, 4 to 60 MB      .33 .42 .52 .59 .62; .29 .42 .59 .55 .65
+//                                             -> .36 .50 .59 .62 .65; .31 .47 .67 .60 .71
+//     elements of whole lines, seven             .73; .83 -> .89; .94
+//     runs of 513 to 2047 bytes, 20              .52; .59 -> .63; .73
+//     AVX2, 40 of 3 to 6 dims                    .47; .40 -> .54; .45
+//   into L2 -> into L1, Zen 5, two threads; one, 2048^2 .81 .94 -> .57 .66, 2048 x 3072 .97 .62 -> .77 .79,
+//   3072^2 .85 .55 -> .85 .85, 4096 x 3072 .71 .61 -> .81 .87
 bool asks_into_l1(const Plan& plan, const Machine& m) {
   constexpr int kWordBlocks = 16;
   const Problem& p = plan.problem;
   if (!can_ask_into_l1(plan, m)) return false;
-  if (plan.kernel != Kernel::kTile || p.element_bytes % kLine == 0) return m.tuned.near_cache;
+  if (plan.kernel != Kernel::kTile || p.element_bytes % kLine == 0)
+    return m.tuned.near_cache && !leaves_early(m);
   const bool words = p.element_bytes == 4 && plan.order == TileOrder::kInBlocks && !plan.carries;
   return m.tuned.asks_into_l1 && (!words || fills(p, m, kWordBlocks));
 }

@@ -201,15 +201,6 @@ inline constexpr int64_t kLaneBytes = 16;
 inline constexpr int64_t kStreamedRowBytes = 512;
 inline constexpr int64_t kStreamedTileBytes = 128 << 10, kStreamedBlocksBytes = 1 << 20;
 
-// ---- Pieces.
-
-// Pieces are permuted in registers up to kMostPieceBytes of core/tiles_cpu.h, which takes permutations that
-// grow with the square of their bytes; matrices of few columns, which tiles split or merge in registers, up
-// to so many. Of a copy, in tiles and so, within the caches, 16 x 64 in 1 byte, 8 x 64 in 2:
-//   Zen 5, one thread   .69 .70 -> .47 .47; of 80 MB .82 .71 -> .84 .89
-//   Xeon, four          .54 .54 -> .25 .26
-inline constexpr int64_t kNarrowPieceBytes = 768;
-
 // ---- Kinds of machines.
 
 // A last cache that is larger than kNearCacheBytes is so because more cores share it, and further away: it
@@ -228,6 +219,14 @@ inline constexpr int64_t kNarrowPieceBytes = 768;
 //   as all of their second caches, rows at any pitch, 14 to 20 MB, 16 threads, 8 bytes   .77 -> .70
 inline constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
+// Bytes of pieces, by what they are of: matrices of few columns, which tiles split or merge in registers, and
+// else elements of one and two bytes, and of more.
+struct PieceBytes {
+  int64_t narrow;
+  int64_t up_to_two;
+  int64_t wider;
+};
+
 // What differs by machine.
 struct CpuTuning {
   bool near_cache;   // the last cache is at most kNearCacheBytes
@@ -244,14 +243,29 @@ struct CpuTuning {
   // Batches of matrices of up to so many bytes move straight to the output whatever is beyond them: staging
   // costs some instructions a tile, which a matrix must be worth.
   int64_t tiny_matrix_bytes;
-  // Pieces of elements of more than two bytes are permuted in registers up to so many bytes.
-  // In tiles and so, 4, 8 and 16 bytes, one thread; two or four:
-  //   Zen 5, 769 to 832 bytes, 5 MB     .34 .49 .59, .33 .47 .59 -> .52 .54 .55, .49 .51 .55
-  //                            80 MB    .44 .52 .44, .65 .66 .67 -> .62 .77 .74, .80 .80 .89
-  //          833 to 896 bytes, 5 MB     .50 .46 .64, .49 .47 .61 -> .46 .47 .53, .45 .45 .49
-  //                            80 MB    .50 .61 .73, .67 .78 .96 -> .75 .83 .77, .85 .84 .89
-  //   Xeon, 769 to 1024 bytes, 80 MB    .39 .46 .61, .40 .38 .50 -> .51 .47 .58, .57 .53 .61
-  int64_t wide_piece_bytes;
+  // Up to which pieces are permuted in registers, which takes permutations that grow with the square of their
+  // bytes. In tiles and so:
+  //   16 x 64 in 1 byte, 8 x 64 in 2, of up to 4 MB; of 80
+  //     Zen 5, one thread                .69 .70; .82 .71 -> .47 .47; .84 .89
+  //     Xeon, four                       .54 .54          -> .25 .26
+  //   4, 8 and 16 bytes, one thread; two or four
+  //     Zen 5, 769 to 832 bytes, 5 MB    .34 .49 .59, .33 .47 .59 -> .52 .54 .55, .49 .51 .55
+  //                              80 MB   .44 .52 .44, .65 .66 .67 -> .62 .77 .74, .80 .80 .89
+  //            833 to 896 bytes, 5 MB    .50 .46 .64, .49 .47 .61 -> .46 .47 .53, .45 .45 .49
+  //                              80 MB   .50 .61 .73, .67 .78 .96 -> .75 .83 .77, .85 .84 .89
+  //     Xeon, 769 to 1024 bytes, 80 MB   .39 .46 .61, .40 .38 .50 -> .51 .47 .58, .57 .53 .61
+  //   1, 2, 4 and 8 bytes, one thread
+  //     Zen 4, 513 to 640 bytes, 5 MB    .21 .26 .39 .48 -> .53 .51 .53 .53
+  //                              80 MB   .45 .54 .63 .66 -> .54 .61 .66 .65
+  //            641 to 768 bytes, 5 MB    .24 .26 .36 .54 -> .43 .44 .43 .43
+  //                              80 MB   .50 .50 .65 .66 -> .46 .49 .53 .54
+  //            897 to 1024 bytes, 5 MB   .30 .30 .38 .53 -> .34 .33 .38 .47
+  //     of two to seven columns or rows, 1 and 4 bytes, 5 MB; 80
+  //            385 to 512 bytes          .35 .33; .65 .54 -> .64 .65; .57 .71
+  //            513 to 640                .39 .41; .61 .63 -> .51 .52; .56 .53
+  //            641 to 768                .43 .46; .66 .67 -> .43 .43; .49 .53
+  PieceBytes stored_pieces;
+  PieceBytes streamed_pieces;
   // Pieces of the input so long are not asked for by what is staged: the machine's prefetchers follow them.
   int64_t followed_bytes;
 
@@ -293,7 +307,8 @@ inline constexpr CpuTuning kFarCache = {
     .short_side_bytes = {128, 128, 128, 256, 64},
     .conflicting_pitches = 1,
     .tiny_matrix_bytes = 256,
-    .wide_piece_bytes = 1024,
+    .stored_pieces = {768, 1024, 1024},
+    .streamed_pieces = {768, 1024, 1024},
     // Asked for, and not, 16 threads; 4: 8191 x 8193 in 1 byte .31 .34, .49 .40; 8192^2 in 1 .48 .39, .57
     // .45; 8^8 reversed in 4 .48 .39, .54 .48; but 70 x 205 x 307 reversed in 2 .35 .43, .33 .32. Shorter
     // pieces were not measured.
@@ -372,7 +387,8 @@ inline constexpr CpuTuning kNearCache = {
     // bytes .51 -> .58, five of 6 KB in 8 .57 -> .72, 1000 x 1536 in 2 .51 -> .59.
     .conflicting_pitches = 2,
     .tiny_matrix_bytes = 256,
-    .wide_piece_bytes = 832,
+    .stored_pieces = {768, 1024, 832},
+    .streamed_pieces = {768, 1024, 832},
     // In pieces of 256 bytes and more, not asked for -> asked for, 1 byte: 8192^2 .50 -> .60, 7001 x 9001 .57
     // -> .68.
     .followed_bytes = 4096,
@@ -468,7 +484,8 @@ inline constexpr CpuTuning kNearCacheHalves = {
     // .26 .42 -> .74 .56, 7 x 7 in 16 .27 -> .74, 33 x 33 in 1 .24 -> .50; but of 3 KB 14 x 14 in 16 .67 ->
     // .47, 56 x 56 in 1 .63 -> .70.
     .tiny_matrix_bytes = 2048,
-    .wide_piece_bytes = 832,
+    .stored_pieces = {640, 1024, 640},
+    .streamed_pieces = {512, 640, 640},
     .followed_bytes = 4096,
 
     .runs_leave = 9,
@@ -513,6 +530,19 @@ inline constexpr CpuTuning kNearCacheHalves = {
     .streamed_blocks = {{{1024, 256}, {1024, 128}, {1024, 64}}},
 };
 
+// The same where one thread has the cache for itself.
+inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
+  CpuTuning tuning = kNearCacheHalves;
+  // 40 each with a side of 2 to 40 elements, 1 to 8 bytes, of 20, 28 and 34 MB .65 .52 .50 -> .70 .67 .67;
+  // what is staged of them as early .58 .50 .47; AVX2, of 20 and 28 MB .61 .51 -> .60 .53.
+  tuning.narrow_lines_leave = 4;
+  // Eight a width at any pitch, of 16 and of 20 MB
+  //   .39 .50 .62 .55 .67, .38 .40 .52 .54 .54 -> .51 .61 .65 .75 .75, .58 .63 .75 .80 .83
+  // but of 12 MB .51 .58 .69 .68 .78 -> .50 .61 .63 .67 .70.
+  tuning.carried_from = {3.25, 3.25, 4, 3.5, 3.5};
+  return tuning;
+}();
+
 // Which of them a machine is, as far as can be told: a core does not move a line at once where vectors are
 // smaller, nor where those of a line go in halves, as on a Zen 4 with AVX-512, which its L1 cache of 32 KiB
 // gives away. (Zen 5 and Xeons since 2021 have 48. Portable on Zen 5, as kNearCache but not crossed -> so,
@@ -522,8 +552,9 @@ inline const CpuTuning& find_tuning(const CpuFacts& facts) {
   constexpr int64_t kL1Bytes = 48 << 10;
   const bool halves = facts.line_vectors != 1 || facts.l1_bytes < kL1Bytes;
   if (facts.l3_bytes > kNearCacheBytes) return halves ? kFarCacheHalves : kFarCache;
-  if (halves) return kNearCacheHalves;
-  return facts.threads <= 1 ? kNearCacheAlone : kNearCache;
+  const bool alone = facts.threads <= 1;
+  if (halves) return alone ? kNearCacheHalvesAlone : kNearCacheHalves;
+  return alone ? kNearCacheAlone : kNearCache;
 }
 
 }  // namespace tx
