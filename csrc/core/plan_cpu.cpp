@@ -150,15 +150,42 @@ bool stored_in_blocks(const Problem& p, const Machine& m) {
   return rows_crowd_sets(p, tile_row_dim(Kernel::kTile, p), m);
 }
 
+// Whether what is streamed of 1 and 4 bytes is in blocks where cores move lines in halves: long rows where
+// those of either side meet in few sets of L1; short ones if many, 1 byte, or whole blocks, in whole parts of
+// what these ask for together, 4 bytes two abreast, and 1 byte where input rows meet. In tiles -> in blocks,
+// Zen 4, one thread; two, by the bytes of which pitches are odd multiples:
+//   1 byte, five each of 48 MB, both of 512           .60; .67 -> .86; .84
+//                               input's of 512, 256   .66 .85; .69 .82 -> .87 .89; .77 .95
+//                               output's of 512, 256  .66 .87; .77 .86 -> .83 .81; .87 .85
+//   4 bytes, six each of 64 MB, input's of 2 KiB, 1   .85 .94; .93 .94 -> .92 .87; .97 .96
+//                               output's of 4 KiB, 2  .83 .92; .97 .92 -> .88 .91; .95 .90
+//   short rows, 600 x 256 x 512, 400 x 512 x 512 and 600 x 256 x 768 -> 0,2,1 in 1 byte
+//                                                     .61 .61 .67; .82 .79 .88 -> .80 .71 .91; .90 .87 .94
+//     1024 x 128 x 128, 300 x 128 x 512 and 30 x 128 x 4000 in 4
+//                                                     .59 .60 .59; .84 .81 .78 -> .74 .85 .88; .86 .88 .90
+//     but 1000 x 448 x 256 in 1 byte, 2000 x 64 x 128 and 1500 x 128 x 96 in 4
+//                                                     .68 .71 .56; .82 .93 .80 -> .54 .63 .51; .72 .84 .71
+bool streamed_in_blocks_by_halves(const Problem& p) {
+  constexpr int64_t kManyRows = 1024, kLongSideBytes[] = {512, 1024}, kPartBytes = 4 * kLine;
+  const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
+  const Dim& cols = p.dims[p.rank - 1];
+  const int64_t e = p.element_bytes, in_row_bytes = rows.extent * e, row_bytes = cols.extent * e;
+  const bool bytes = e == 1;
+  if (row_bytes > kStreamedRowBytes) {
+    return std::min(in_row_bytes, row_bytes) >= kLongSideBytes[!bytes] &&
+           (cols.in_stride % (bytes ? 256 : 2048) == 0 || rows.out_stride % (bytes ? 512 : 4096) == 0);
+  }
+  if (bytes && row_bytes >= 2 * kLine && rows.extent >= kManyRows) return true;
+  const bool whole = in_row_bytes % kPartBytes == 0 && kStreamedRowBytes % row_bytes == 0;
+  return whole &&
+         (bytes ? row_bytes >= 2 * kLine && cols.in_stride % 256 == 0 : row_bytes == kStreamedRowBytes);
+}
+
 // Of what is streamed: 2 bytes; 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
-// worth; but 1000000 x 16 in 8 .89 -> .80); 1 and 4 with conflicts, but 4 where cores move lines in halves of
-// input rows alone; and without them short rows, of two lines and more, if many or asked for into L1, but no
-// 4 bytes where cores move lines in halves, and other bytes where they do not, but from a near cache no few
+// worth; but 1000000 x 16 in 8 .89 -> .80); 1 and 4 by halves, or else with conflicts, and without them short
+// rows, of two lines and more, if many or asked for into L1, and other bytes, but from a near cache no few
 // rows, unless whole parts of what blocks ask for together. In tiles -> in blocks:
-//   Zen 4, 20 in 1 byte, one or both pitches multiples of 1 KiB         .66 -> .73
-//          8192^2 and 4096^2 in 2                                       .79 -> .86
-//          nine in 4 whose input rows lie at multiples of 4 KiB         .84 -> .87
-//          16 others in 4                                               .89 -> .84
+//   Zen 4, 8192^2 and 4096^2 in 2                                       .79 -> .86
 //   Xeon, six in 4 whose rows conflict, 16 threads; 4; 2    .70 .59 .64 -> .77 .80 .90
 //         seven others                                      .90 .83 .82 -> .85 .91 .84
 //         four of short rows in 4, 16 threads; 4            .81 .68 -> .84 .81
@@ -175,15 +202,13 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   if (!is_plain(e)) return false;
   if (e == 2) return true;
   const int row = tile_row_dim(Kernel::kTile, p);
-  const int64_t rows = p.dims[row].extent;
+  const int64_t rows = p.dims[row].extent, row_bytes = p.dims[p.rank - 1].extent * e;
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
-  const Dim& cols = p.dims[p.rank - 1];
-  const bool conflict = rows_conflict(p, row, m);
-  const bool short_rows = cols.extent * e >= 2 * kLine && cols.extent * e <= kStreamedRowBytes &&
-                          (rows >= kFewRows || m.tuned.asks_into_l1);
-  if (e == 4 && leaves_early(m)) return conflict && cols.in_stride % kL1WayBytes == 0;
-  if (conflict || short_rows) return true;
-  return e == 1 && !leaves_early(m) && (!m.tuned.near_cache || rows >= kFewRows || rows % kWholeParts == 0);
+  if (leaves_early(m)) return streamed_in_blocks_by_halves(p);
+  const bool short_rows =
+      row_bytes >= 2 * kLine && row_bytes <= kStreamedRowBytes && (rows >= kFewRows || m.tuned.asks_into_l1);
+  if (rows_conflict(p, row, m) || short_rows) return true;
+  return e == 1 && (!m.tuned.near_cache || rows >= kFewRows || rows % kWholeParts == 0);
 }
 
 bool stages_beyond_caches(const Problem& p, const Machine& m) {

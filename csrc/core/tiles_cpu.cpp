@@ -93,7 +93,7 @@ TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const Mach
   if (splits(plan.problem, tile_row_dim(plan.kernel, plan.problem)))
     return {rows, std::min(cols, kSplitRowBytes / e)};
   const int64_t bytes = in_blocks ? 2048 : 512;  // of an output row
-  const int64_t most = in_blocks ? kCarriedRows : m.tuned.carried_rows[width_row(e)];
+  const int64_t most = (in_blocks ? m.tuned.carried_block_rows : m.tuned.carried_rows)[width_row(e)];
   return {even_band(rows, most, step_rows(plan)), std::min(cols, bytes / e)};
 }
 

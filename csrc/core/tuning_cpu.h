@@ -279,9 +279,10 @@ struct CpuTuning {
   int meeting_rows_leave;           // staged tiles whose rows meet
   ByWidth<double> carried_from;     // tiles at any pitch
 
-  // Carried are output rows of so many bytes; in tiles of so many rows, unless in blocks.
+  // Carried are output rows of so many bytes; in tiles, or blocks, of so many rows.
   ByWidth<int64_t> carried_row_bytes;
   ByWidth<int64_t> carried_rows;
+  ByWidth<int64_t> carried_block_rows;
 
   ByWidth<TileShape> direct;           // in turn, unless as high as a thread's share
   ByWidth<TileShape> crossed;          // crosswise, likewise
@@ -330,6 +331,7 @@ inline constexpr CpuTuning kFarCache = {
     // 256 -> so, 16 threads; 4: 8191 x 8193 in 4 bytes .66 .57 -> .70 .65, in 8 .65 .67 -> .84 .80, in 16 .81
     // .69 -> .84 .83.
     .carried_rows = {512, 256, 512, kCarriedRows, kCarriedRows},
+    .carried_block_rows = {kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows},
 
     // Not in bands, as kNearCache has them: 56 a width, 2 to 16 bytes, as high as shares, and in bands, 16
     // threads .65 .69 .71 .81, .63 .71 .74 .80; 4 .48 .56 .59 .65, .48 .54 .61 .67.
@@ -415,6 +417,7 @@ inline constexpr CpuTuning kNearCache = {
     // -> .85 .83; but 8191 x 8193 in 4 .78 -> .73, with 512 in 2 .70 -> .67, and with 1024, if pages are
     // small, in 16 .85 -> .81. Four in 1 byte with 256, 512 and 1024 .67 .71 .71.
     .carried_rows = {512, 256, 512, 512, 512},
+    .carried_block_rows = {kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows},
 
     // Bands across, but for bytes. Where lines take long from core to core, a thread that comes to the end of
     // its share once a column makes the other wait for what its prefetchers took there. As high as shares ->
@@ -509,9 +512,11 @@ inline constexpr CpuTuning kNearCacheHalves = {
 
     .carried_row_bytes = {1024, 1536, 1024, 1024, 1024},
     // With 512 and 1024: six in 1 byte .62 .59, in 4 .71 .73, in 8 .80 .74, in 16 .86 .88; eight in 2, with
-    // 256, 512 and 1024 .74 .75 .76. In blocks always kCarriedRows: three, with 512 and so, 1 byte .61 .67, 2
-    // .77 .77, 8 .74 .75.
+    // 256, 512 and 1024 .74 .75 .76. In blocks, three, with 512 and kCarriedRows, 1 byte .61 .67, 8 .74 .75.
     .carried_rows = {512, kCarriedRows, kCarriedRows, 512, 512},
+    // Eight in 2 bytes, one thread; two, with kCarriedRows, and so .51; .74, .52; .77 (8191 x 8193 .47; .48,
+    // .56; .56), with 256 .48; .72.
+    .carried_block_rows = {kCarriedRows, 512, kCarriedRows, kCarriedRows, kCarriedRows},
 
     .direct = kTileShape,
     .crossed = {},
