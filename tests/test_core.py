@@ -1266,6 +1266,41 @@ def test_last_rows_before_another_threads(line_vectors: int, rows: list[int]) ->
         assert other.kernel == "tile" and other.edge_rows == 0, other
 
 
+def test_one_thread_leaves_a_cache_earlier_that_gives_lines_back_in_halves() -> None:
+    """Of 19 to 24 MB that move; rows that are carried in blocks of 2 bytes go in lower tiles there."""
+
+    def plan(shape: tuple[int, int], size: int, threads: int) -> _C.Plan:
+        facts = ZEN5 | {"l1_bytes": 32 << 10}
+        return _C.plan_cpu(of_case(shape, (1, 0), size), threads, carries_bytes=True, **facts)
+
+    for shape, size in (((1101, 1103), 8), ((701, 903), 16), ((1_000_000, 3), 4), ((3, 1_000_000), 4)):
+        assert [plan(shape, size, threads).stores for threads in (1, 2)] == ["streaming", "ordinary"], (shape, size)
+    rows = [plan((8191, 8193), size, 1).tile[0] for size in ALL_WIDTHS]
+    assert [high > 512 for high in rows] == [True, False, True, True, True], rows
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "small", "large"),  # whether 5 MB and 80 MB move as pieces where a line is two halves
+    [
+        ((20, 30), 1, True, True),
+        ((25, 30), 1, True, False),
+        ((25, 30), 2, False, False),
+        ((12, 13), 4, True, True),
+        ((13, 13), 4, False, False),
+        ((4, 140), 1, True, False),
+        ((5, 140), 1, False, False),
+    ],
+)
+def test_how_long_pieces_are_of_half_lines(shape: tuple[int, int], size: int, small: bool, large: bool) -> None:
+    """More of them where lines are whole."""
+    for mb, expected in ((5, small), (80, large)):
+        problem = of_case((mb * 500_000 // (shape[0] * shape[1] * size), *shape), (0, 2, 1), size)
+        kernels = [
+            _C.plan_cpu(problem, 2, piece_bytes=1024, **ZEN5 | {"l1_bytes": kib << 10}).kernel for kib in (32, 48)
+        ]
+        assert [kernel == "pieces" for kernel in kernels] == [expected, shape[0] * shape[1] * size <= 1024], kernels
+
+
 def test_whole_lines_that_are_asked_for_are_neither_carried_nor_staged() -> None:
     """Of 24 MB that move, whether or not rows of 4 bytes conflict; to rows at any pitch they are carried."""
     facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1}
@@ -1311,14 +1346,34 @@ def test_what_a_near_cache_is_asked_for() -> None:
     def plan(shape: tuple[int, ...], dims: tuple[int, ...], **other: int) -> _C.Plan:
         return _C.plan_cpu(of_case(shape, dims, 4), 2, **ZEN5 | other)
 
-    for near, other in ((True, {}), (True, {"line_vectors": 2}), (False, {"l3_bytes": 300 << 20})):
+    near, small_l1, far = ({}, {"line_vectors": 2}), ({"l1_bytes": 32 << 10},), ({"l3_bytes": 300 << 20},)
+    for other in (*near, *small_l1, *far):
+        into_l1 = other in near
         runs, short = plan((300, 4, 20_000), (1, 0, 2), **other), plan((60_000, 4, 400), (1, 0, 2), **other)
         assert runs.kernel == short.kernel == "rows" and runs.stores == short.stores == "streaming"
-        assert (runs.prefetches, runs.prefetches_l1) == (True, near) and short.prefetches == near, (runs, short)
+        assert (runs.prefetches, runs.prefetches_l1) == (True, into_l1), runs
+        assert (short.prefetches, short.prefetches_l1) == (other not in far, into_l1), short
         staged = plan((100, 400_000), (1, 0), **other)
-        assert staged.kernel == "staged" and staged.prefetches and staged.prefetches_l1 == near, staged
+        assert staged.kernel == "staged" and staged.prefetches and staged.prefetches_l1 == into_l1, staged
         lines = plan((2000, 2000, 16), (1, 0, 2), **other)
-        assert lines.tile == ([64, 2] if near else [64, 8]) and lines.prefetches_l1 == near, lines
+        assert lines.tile == ([64, 2] if into_l1 else [64, 8]) and lines.prefetches_l1 == into_l1, lines
+
+
+def test_short_runs_that_follow_one_another_are_not_streamed_past_a_small_l1() -> None:
+    """Those of a line and more that cannot be gathered; permuted ones are."""
+
+    def plan(bytes_: int, dims: tuple[int, ...] = (0, 1), **other: int) -> _C.Plan:
+        rows = 60_000_000 // bytes_
+        shape = (rows, bytes_) if len(dims) == 2 else (rows // 200, 200, bytes_)
+        strides = (bytes_ + 4, 1) if len(dims) == 2 else (200 * (bytes_ + 4), bytes_ + 4, 1)
+        extents, outer = [shape[d] for d in dims], [strides[d] for d in dims]
+        out = [math.prod(extents[d + 1 :]) for d in range(len(dims))]
+        return _C.plan_cpu(_C.Problem(1, extents, outer, out, 64, 64), 2, **ZEN5 | other)
+
+    for length, stored in ((48, False), (64, True), (100, True), (252, True), (256, False), (600, False)):
+        assert [plan(length, l1_bytes=kib << 10).stores == "ordinary" for kib in (32, 48)] == [stored, False], length
+        assert plan(length, l1_bytes=32 << 10, l3_bytes=300 << 20).stores == "streaming"
+        assert plan(length, (1, 0, 2), l1_bytes=32 << 10).stores == "streaming"
 
 
 def test_short_rows_that_adjoin_are_staged_whole() -> None:
@@ -1380,7 +1435,7 @@ def test_when_lines_of_two_vectors_leave_the_cache() -> None:
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
-    """Beyond a near cache; in blocks 2 bytes, 1 where rows conflict, and 4 where those of the input do."""
+    """Beyond a near cache; in blocks 2 bytes, and 1 and 4 where rows of either side meet in L1."""
 
     def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
@@ -1390,7 +1445,23 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
     assert {size: plan(8000, size).tile for size in tiles} == tiles  # bytes to rows far apart, too
     assert [size for size in tiles if plan(8000, size).order == "in_blocks"] == [2]
     assert [size for size in tiles if plan(8192, size).order == "in_blocks"] == [1, 2, 4]
-    assert [size for size in tiles if plan(8192, size, 8000).order == "in_blocks"] == [1, 2]
+    # Multiples of so many bytes: 1 byte, 256 of the input's rows and 512 of the output's; 4, 2 and 4 KiB.
+    for n, cols, size, in_blocks in (
+        *((8000, 7936, 1, True), (8000, 7808, 1, False), (7680, 8000, 1, True), (7936, 8000, 1, False)),
+        *((8000, 7680, 4, True), (8000, 7936, 4, False), (8192, 8000, 4, True), (7680, 8000, 4, False)),
+        *((448, 200_192, 1, True), (200_192, 448, 1, False), (8192, 1600, 16, False)),
+    ):
+        assert (plan(n, size, cols).order == "in_blocks") == in_blocks, (n, cols, size)
+    # Short rows in whole parts of what is asked for together, 4 bytes two blocks abreast; or many of bytes.
+    batch = {1: ((256, 512), (256, 768), (512, 512), (128, 256)), 4: ((128, 64), (128, 512), (128, 128))}
+    tiled = {1: ((256, 500), (448, 256), (384, 512), (128, 128)), 4: ((64, 128), (128, 96), (96, 128), (128, 32))}
+    for matrices, in_blocks in ((batch, True), (tiled, False)):
+        for size, shapes in matrices.items():
+            for rows, cols in shapes:
+                facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
+                count = 80_000_000 // (rows * cols * size)
+                short = _C.plan_cpu(of_case((count, rows, cols), (0, 2, 1), size), 2, carries_bytes=False, **facts)
+                assert (short.order == "in_blocks") == in_blocks, (size, rows, cols, short)
     assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
     assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin
     stored = plan(2048, 1)

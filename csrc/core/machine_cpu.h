@@ -40,6 +40,9 @@ inline bool crosses(const Machine& m) { return m.tuned.crossed_until[1] > 0; }
 // A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
 inline bool leaves_early(const Machine& m) { return m.tuned.near_cache && !m.tuned.moves_lines; }
 
+// Whether L1 has room for what is asked for into it.
+inline bool l1_has_room(const Machine& m) { return m.l1_bytes >= kRoomyL1Bytes; }
+
 // The last cache, or what counts as such.
 inline int64_t cache_bytes(const Machine& m) {
   return m.tuned.near_cache ? m.l3_bytes : std::max(kFarCacheBytes, m.threads * m.l2_bytes / 4 * 3);

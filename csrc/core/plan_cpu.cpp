@@ -335,7 +335,7 @@ bool gathers_runs(const Problem& p) {
 
 // What is shorter than this costs more to gather than it saves (Zen 5, of a copy: three bytes out of four,
 // 3000 x 4000 pixels, gathered .50, not streamed .75; three bfloat16 .92 and .84). Short runs that follow one
-// another on both sides are neither gathered nor streamed where cores move lines in halves. Streamed -> so,
+// another on both sides are neither gathered nor streamed from a near cache into a small L1. Streamed -> so,
 // Zen 4, one thread; two:
 //                          64 to 128 bytes (10)    129 to 256           257 to 512
 //   rows at any pitch      .41 .35 -> .54 .48      .47 .39 -> .57 .51   .54 .58 -> .54 .58
@@ -346,7 +346,8 @@ bool streams_runs(const Problem& p, const Machine& m) {
   if (p.rank == 0 || !fills(p, m, m.tuned.runs_leave)) return false;
   const int64_t bytes = p.dims[p.rank - 1].extent * p.element_bytes;
   const bool in_turn = p.rank > 1 && tile_row_dim(Kernel::kRows, p) == p.rank - 2;
-  if (leaves_early(m) && in_turn && !gathers_runs(p) && bytes < kStoredRunBytes) return false;
+  const bool small_l1 = m.tuned.near_cache && !l1_has_room(m);
+  if (small_l1 && in_turn && !gathers_runs(p) && bytes < kStoredRunBytes) return false;
   return bytes >= kRunBytes;
 }
 
@@ -396,8 +397,9 @@ bool stages_ask(const Plan& plan, const Machine& m) {
 // writes those that follow: the machine's prefetchers run on from row to row, and take lines there from the
 // core that writes them. Of a copy, two threads, Zen 4 with AVX-512; AVX2, 28 matrices and batches of .08 to
 // 1.8 MB drawn at random, 4, 8 and 16 bytes .64 .83 .84 -> .71 .82 .89; .58 .78 .83 -> .62 .79 .85, 300 x 300
-// in 4 bytes .60 -> .79, and .32 -> .61 while lines took longer from core to core. Elements of other sizes
-// are not helped, nor is a Xeon.
+// in 4 bytes .60 -> .79, and .32 -> .61 while lines took longer from core to core. Low tiles, too, of three
+// to six vectors: 42 of .3 to 1 MB of whole lines .73 -> .82, AVX2 at any pitch .52 -> .64, 556 x 177 and 560
+// x 192 in 4 bytes .30 .55 -> .60 .87. Elements of other sizes are not helped, nor is a Xeon.
 int edge_rows(const Plan& plan, const Machine& m) {
   constexpr int kLeast = 4;
   const int64_t bytes = plan.problem.element_bytes;
@@ -408,9 +410,9 @@ int edge_rows(const Plan& plan, const Machine& m) {
   return std::max(static_cast<int>(line_elements(bytes)) / std::max(m.line_vectors, 1), kLeast);
 }
 
-// Whether what is streamed is asked for into L1: from a near cache all but plain tiles, unless cores move
-// lines in halves, whose L1 is smaller, too; plain tiles where they are tuned so, and 4 bytes in blocks to
-// whole lines only beyond so many eighths of the last cache.
+// Whether what is streamed is asked for into L1: all but plain tiles from a near cache if L1 has room, plain
+// tiles where they are tuned so, and 4 bytes in blocks to whole lines only beyond so many eighths of the last
+// cache.
 //   into L1 -> into L2, Zen 4, one thread; two
 //     14 a width of 3 to 6 dims, 4 to 60 MB      .33 .42 .52 .59 .62; .29 .42 .59 .55 .65
 //                                             -> .36 .50 .59 .62 .65; .31 .47 .67 .60 .71
@@ -424,7 +426,7 @@ bool asks_into_l1(const Plan& plan, const Machine& m) {
   const Problem& p = plan.problem;
   if (!can_ask_into_l1(plan, m)) return false;
   if (plan.kernel != Kernel::kTile || p.element_bytes % kLine == 0)
-    return m.tuned.near_cache && !leaves_early(m);
+    return m.tuned.near_cache && l1_has_room(m);
   const bool words = p.element_bytes == 4 && plan.order == TileOrder::kInBlocks && !plan.carries;
   return m.tuned.asks_into_l1 && (!words || fills(p, m, kWordBlocks));
 }

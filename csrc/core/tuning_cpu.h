@@ -548,14 +548,16 @@ inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
   return tuning;
 }();
 
+// From so many bytes on L1 has room for what is asked for into it beside what is staged.
+inline constexpr int64_t kRoomyL1Bytes = 48 << 10;
+
 // Which of them a machine is, as far as can be told: a core does not move a line at once where vectors are
 // smaller, nor where those of a line go in halves, as on a Zen 4 with AVX-512, which its L1 cache of 32 KiB
 // gives away. (Zen 5 and Xeons since 2021 have 48. Portable on Zen 5, as kNearCache but not crossed -> so,
 // one thread; two, 30 matrices and batches a width of .05 to 40 MB .24 .31 .38 .44 .35; .25 .29 .33 .38 .35
 // -> .25 .32 .39 .42 .36; .26 .32 .33 .40 .36; crossed .22 .29 .27 .20 .15; .25 .33 .31 .23 .18.)
 inline const CpuTuning& find_tuning(const CpuFacts& facts) {
-  constexpr int64_t kL1Bytes = 48 << 10;
-  const bool halves = facts.line_vectors != 1 || facts.l1_bytes < kL1Bytes;
+  const bool halves = facts.line_vectors != 1 || facts.l1_bytes < kRoomyL1Bytes;
   if (facts.l3_bytes > kNearCacheBytes) return halves ? kFarCacheHalves : kFarCache;
   const bool alone = facts.threads <= 1;
   if (halves) return alone ? kNearCacheHalvesAlone : kNearCacheHalves;

@@ -89,8 +89,8 @@ void run_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_
         transpose(bytes, from, in_pitch, to, out_pitch, count, at.extent[col]);
         from += count * bytes, to += count * out_pitch, rows -= count;
       };
-      if (edge > 0 && rows > 2 * kEdges * edge && others_follow(plan, row, tile, last)) {
-        move((rows / edge - kEdges) * edge);
+      if (edge > 0 && rows > 2 * edge && others_follow(plan, row, tile, last)) {
+        if (rows / edge > kEdges) move((rows / edge - kEdges) * edge);
         while (rows >= 2 * edge) move(edge);
       }
       move(rows);
