@@ -541,7 +541,7 @@ inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
   // 40 each with a side of 2 to 40 elements, 1 to 8 bytes, of 20, 28 and 34 MB .65 .52 .50 -> .70 .67 .67;
   // what is staged of them as early .58 .50 .47; AVX2, of 20 and 28 MB .61 .51 -> .60 .53.
   tuning.narrow_lines_leave = 4;
-  // Eight a width at any pitch, of 16 and of 20 MB
+  // Stored -> carried, eight a width at any pitch, of 16 and of 20 MB
   //   .39 .50 .62 .55 .67, .38 .40 .52 .54 .54 -> .51 .61 .65 .75 .75, .58 .63 .75 .80 .83
   // but of 12 MB .51 .58 .69 .68 .78 -> .50 .61 .63 .67 .70.
   tuning.carried_from = {3.25, 3.25, 4, 3.5, 3.5};
