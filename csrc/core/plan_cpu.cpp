@@ -166,19 +166,20 @@ bool stored_in_blocks(const Problem& p, const Machine& m) {
 //     but 1000 x 448 x 256 in 1 byte, 2000 x 64 x 128 and 1500 x 128 x 96 in 4
 //                                                     .68 .71 .56; .82 .93 .80 -> .54 .63 .51; .72 .84 .71
 bool streamed_in_blocks_by_halves(const Problem& p) {
-  constexpr int64_t kManyRows = 1024, kLongSideBytes[] = {512, 1024}, kPartBytes = 4 * kLine;
+  constexpr int64_t kManyRows = 1024, kPartBytes = 4 * kLine;
   const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
   const Dim& cols = p.dims[p.rank - 1];
   const int64_t e = p.element_bytes, in_row_bytes = rows.extent * e, row_bytes = cols.extent * e;
-  const bool bytes = e == 1;
-  if (row_bytes > kStreamedRowBytes) {
-    return std::min(in_row_bytes, row_bytes) >= kLongSideBytes[!bytes] &&
-           (cols.in_stride % (bytes ? 256 : 2048) == 0 || rows.out_stride % (bytes ? 512 : 4096) == 0);
-  }
-  if (bytes && row_bytes >= 2 * kLine && rows.extent >= kManyRows) return true;
+  const bool short_rows = row_bytes <= kStreamedRowBytes;
   const bool whole = in_row_bytes % kPartBytes == 0 && kStreamedRowBytes % row_bytes == 0;
-  return whole &&
-         (bytes ? row_bytes >= 2 * kLine && cols.in_stride % 256 == 0 : row_bytes == kStreamedRowBytes);
+  if (e == 1) {
+    const bool in_rows_meet = cols.in_stride % 256 == 0;
+    if (short_rows) return row_bytes >= 2 * kLine && (rows.extent >= kManyRows || (whole && in_rows_meet));
+    return in_row_bytes >= 512 && (in_rows_meet || rows.out_stride % 512 == 0);
+  }
+  if (short_rows) return whole && row_bytes == kStreamedRowBytes;
+  return std::min(in_row_bytes, row_bytes) >= 1024 &&
+         (cols.in_stride % 2048 == 0 || rows.out_stride % 4096 == 0);
 }
 
 // Of what is streamed: 2 bytes; 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
