@@ -1437,9 +1437,12 @@ def test_when_lines_of_two_vectors_leave_the_cache() -> None:
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
     """Beyond a near cache; in blocks 2 bytes, and 1 and 4 where rows of either side meet in L1."""
 
-    def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
+    def planned(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
-        return _C.plan_cpu(of_case((n, cols or n), (1, 0), size), 2, carries_bytes=False, **facts)
+        return _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=False, **facts)
+
+    def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
+        return planned((n, cols or n), (1, 0), size)
 
     tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048, 64], 16: [1024, 16]}
     assert {size: plan(8000, size).tile for size in tiles} == tiles  # bytes to rows far apart, too
@@ -1458,9 +1461,7 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
     for matrices, in_blocks in ((batch, True), (tiled, False)):
         for size, shapes in matrices.items():
             for rows, cols in shapes:
-                facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
-                count = 80_000_000 // (rows * cols * size)
-                short = _C.plan_cpu(of_case((count, rows, cols), (0, 2, 1), size), 2, carries_bytes=False, **facts)
+                short = planned((80_000_000 // (rows * cols * size), rows, cols), (0, 2, 1), size)
                 assert (short.order == "in_blocks") == in_blocks, (size, rows, cols, short)
     assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
     assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin

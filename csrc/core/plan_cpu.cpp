@@ -150,6 +150,9 @@ bool stored_in_blocks(const Problem& p, const Machine& m) {
   return rows_crowd_sets(p, tile_row_dim(Kernel::kTile, p), m);
 }
 
+// Rows that are many to be streamed in blocks.
+constexpr int64_t kManyRows = 1024;
+
 // Whether what is streamed of 1 and 4 bytes is in blocks where cores move lines in halves: long rows where
 // those of either side meet in few sets of L1; short ones if many, 1 byte, or whole blocks, in whole parts of
 // what these ask for together, 4 bytes two abreast, and 1 byte where input rows meet. In tiles -> in blocks,
@@ -166,12 +169,12 @@ bool stored_in_blocks(const Problem& p, const Machine& m) {
 //     but 1000 x 448 x 256 in 1 byte, 2000 x 64 x 128 and 1500 x 128 x 96 in 4
 //                                                     .68 .71 .56; .82 .93 .80 -> .54 .63 .51; .72 .84 .71
 bool streamed_in_blocks_by_halves(const Problem& p) {
-  constexpr int64_t kManyRows = 1024, kPartBytes = 4 * kLine;
   const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
   const Dim& cols = p.dims[p.rank - 1];
   const int64_t e = p.element_bytes, in_row_bytes = rows.extent * e, row_bytes = cols.extent * e;
+  const int64_t part_bytes = kStreamedBlock[0][width_row(e)].together * kLine;
   const bool short_rows = row_bytes <= kStreamedRowBytes;
-  const bool whole = in_row_bytes % kPartBytes == 0 && kStreamedRowBytes % row_bytes == 0;
+  const bool whole = in_row_bytes % part_bytes == 0 && kStreamedRowBytes % row_bytes == 0;
   if (e == 1) {
     const bool in_rows_meet = cols.in_stride % 256 == 0;
     if (short_rows) return row_bytes >= 2 * kLine && (rows.extent >= kManyRows || (whole && in_rows_meet));
@@ -183,9 +186,9 @@ bool streamed_in_blocks_by_halves(const Problem& p) {
 }
 
 // Of what is streamed: 2 bytes; 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
-// worth; but 1000000 x 16 in 8 .89 -> .80); 1 and 4 by halves, or else with conflicts, and without them short
-// rows, of two lines and more, if many or asked for into L1, and other bytes, but from a near cache no few
-// rows, unless whole parts of what blocks ask for together. In tiles -> in blocks:
+// worth; but 1000000 x 16 in 8 .89 -> .80); 1 and 4, where cores do not move lines in halves, with conflicts,
+// and without them short rows, of two lines and more, if many or asked for into L1, and other bytes, but from
+// a near cache no few rows, unless whole parts of what blocks ask for together. In tiles -> in blocks:
 //   Zen 4, 8192^2 and 4096^2 in 2                                       .79 -> .86
 //   Xeon, six in 4 whose rows conflict, 16 threads; 4; 2    .70 .59 .64 -> .77 .80 .90
 //         seven others                                      .90 .83 .82 -> .85 .91 .84
@@ -198,7 +201,7 @@ bool streamed_in_blocks_by_halves(const Problem& p) {
 //          five of 576 to 960 rows                          .79, .66 -> .86, .76
 //          512 and 1024 rows                                .89 .89, .74 .74 -> .82 .84, .62 .62
 bool streamed_in_blocks(const Problem& p, const Machine& m) {
-  constexpr int64_t kFewRows = 1024, kWholeParts = 512;
+  constexpr int64_t kWholeParts = 512;
   const int64_t e = p.element_bytes;
   if (!is_plain(e)) return false;
   if (e == 2) return true;
@@ -207,9 +210,9 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
   if (leaves_early(m)) return streamed_in_blocks_by_halves(p);
   const bool short_rows =
-      row_bytes >= 2 * kLine && row_bytes <= kStreamedRowBytes && (rows >= kFewRows || m.tuned.asks_into_l1);
+      row_bytes >= 2 * kLine && row_bytes <= kStreamedRowBytes && (rows >= kManyRows || m.tuned.asks_into_l1);
   if (rows_conflict(p, row, m) || short_rows) return true;
-  return e == 1 && (!m.tuned.near_cache || rows >= kFewRows || rows % kWholeParts == 0);
+  return e == 1 && (!m.tuned.near_cache || rows >= kManyRows || rows % kWholeParts == 0);
 }
 
 bool stages_beyond_caches(const Problem& p, const Machine& m) {
