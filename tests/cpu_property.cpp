@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/normalize.h"
+#include "core/pieces_cpu.h"
 #include "core/plan_cpu.h"
 #include "core/tiles_cpu.h"
 #include "cpu/run.h"
@@ -308,6 +309,7 @@ class Checker {
     facts.l1_bytes = random.chance(50) ? 32 << 10 : 48 << 10;
     if (random.chance(50)) facts.l3_bytes = 16 << 10;             // small problems are beyond such a cache
     if (random.chance(25)) std::fill_n(facts.piece_bytes, 2, 0);  // and pieces are tiles
+    if (random.chance(25)) std::fill_n(facts.permutes_runs, 2, false);
     const Problem normal = tx::normalize(p);
     std::vector<Plan> plans = {tx::plan_cpu(p, facts)};
     for (Kernel kernel : tx::kernels_cpu()) {
@@ -366,10 +368,11 @@ class Checker {
         const bool only_into_l1 = plan.order == TileOrder::kInBlocks && !plan.carries && e > 4;
         plan.prefetches_l1 = tx::can_ask_into_l1(plan, facts) && (only_into_l1 || random.chance(50));
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
-          const int64_t piece = tx::piece_bytes(plan);
-          const int d = plan.problem.rank - 1 - plan.fused_cols;
-          if (plan.problem.dims[d].out_stride == piece) {
-            const auto most = static_cast<int32_t>(tx::kStreamedPiecesBytes / piece + 1);
+          const tx::PieceDims piece = tx::piece_dims(plan);
+          const bool in_lines = tx::cpu::facts(1).permutes_runs[e > 1] && tx::writes_whole_lines(plan.problem, piece);
+          if (in_lines || tx::can_gather(plan.problem, piece)) {
+            const int d = tx::batch_dims(plan.problem, piece).dims[0];
+            const auto most = static_cast<int32_t>(tx::kStreamedPiecesBytes / piece.bytes + 1);
             plan.tile[d] = std::min(plan.tile[d], most);
             plan.stores = Stores::kStreaming;
           }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "core/pieces_cpu.h"
 #include "core/tiles_cpu.h"
 
 namespace tx {
@@ -109,10 +110,22 @@ std::string to_string(const Plan& plan) {
     const Problem& p = plan.problem;
     const bool pieces = plan.kernel == Kernel::kPieces;
     int in_tile[kMaxDims], count = 0;
-    for (int k = 1; k <= std::min(plan.fused_cols + (pieces ? 1 : 0), p.rank); ++k)
-      in_tile[count++] = p.rank - k;
-    int row = pieces || p.rank == 0 ? -1 : tile_row_dim(plan.kernel, p);
-    for (int k = 0; k < plan.fused_rows && row >= 0; ++k, row = next_row_dim(p, row)) in_tile[count++] = row;
+    if (pieces) {
+      const PieceDims piece{plan.fused_rows, plan.fused_cols};
+      const uint64_t dims = piece_dim_bits(p, piece);
+      for (int d = p.rank - 1; d >= 0; --d) {
+        if ((dims >> d & 1) != 0) in_tile[count++] = d;
+      }
+      const BatchDims beyond = batch_dims(p, piece);
+      for (int k = 0; k < beyond.count; ++k) {
+        if (k == 0 || plan.tile[beyond.dims[k]] > 1) in_tile[count++] = beyond.dims[k];
+      }
+    } else {
+      for (int k = 1; k <= std::min(plan.fused_cols, p.rank); ++k) in_tile[count++] = p.rank - k;
+      int row = p.rank == 0 ? -1 : tile_row_dim(plan.kernel, p);
+      for (int k = 0; k < plan.fused_rows && row >= 0; ++k, row = next_row_dim(p, row))
+        in_tile[count++] = row;
+    }
     for (; count > 0; --count) s << in_tile[count - 1] << (count > 1 ? ", " : "");
     s << "], threads=" << plan.threads << ", stores=" << name(plan.stores);
     if (plan.order != TileOrder::kInTurn) s << ", order=" << name(plan.order);

@@ -64,9 +64,10 @@ struct Plan {
   int first_beyond = -1;   // CUDA, 2-D tiles: dim beyond a tile that its neighbours go along first; -1: the
                            // innermost of the output
   int fused_rows = 1;      // CUDA, rows and tiles: dims, from the innermost on, that are one in the output;
-                           // CPU, tile and staged: dims that number a tile's rows, contiguous in the input
+                           // CPU, tile and staged: dims that number a tile's rows, contiguous in the input;
+                           // pieces: dims of a run of the input
   int fused_cols = 1;      // likewise in the input; its columns, contiguous in the output; CPU, rows: 2 where
-                           // several short runs are gathered for a row, pieces: those of a piece
+                           // several short runs are gathered for a row, pieces: dims of a run of the output
   int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int word_step = 1;       // CUDA, periodic, pieces: words between the lanes of a warp
   bool keep = false;       // CUDA: L2 is asked to keep lines of the input longer than those of the output

@@ -8,6 +8,7 @@
 
 #include "core/machine_cpu.h"
 #include "core/normalize.h"
+#include "core/pieces_cpu.h"
 #include "core/tiles_cpu.h"
 #include "core/tuning_cpu.h"
 
@@ -355,25 +356,26 @@ bool streams_runs(const Problem& p, const Machine& m) {
   return bytes >= kRunBytes;
 }
 
-// Of pieces that are moved in registers.
+// Of one run on both sides, that are moved in registers.
 PieceDims registers_piece(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kTile, p);
   const bool narrow = row >= 0 && (splits(p, row) || merges(p, row));
   const PieceBytes& bytes = fills(p, m, m.tuned.runs_leave) ? m.tuned.streamed_pieces : m.tuned.stored_pieces;
   const int64_t most = narrow ? bytes.narrow : p.element_bytes <= 2 ? bytes.up_to_two : bytes.wider;
-  return piece_dims(p, std::min(m.piece_bytes[p.element_bytes > 1], most));
+  return dense_piece(p, std::min(m.piece_bytes[p.element_bytes > 1], most));
 }
 
 // Of kPieces, which moves those by byte that registers do not.
-PieceDims any_piece(const Problem& p, const Machine& m) {
-  const PieceDims piece = registers_piece(p, m);
-  return piece.count > 0 ? piece : piece_dims(p, kMostPieceBytes);
+PieceChoice any_piece(const Problem& p, const Machine& m) {
+  PieceChoice choice{p, registers_piece(p, m)};
+  if (choice.piece.cols == 0) choice = piece_of_runs(p, fills(p, m, m.tuned.runs_leave));
+  if (choice.piece.cols == 0) choice.piece = dense_piece(p, kMostPieceBytes);
+  return choice;
 }
 
-// Pieces that follow one another in the output.
-bool streams_pieces(const Problem& p, const Machine& m) {
-  const PieceDims piece = any_piece(p, m);
-  return p.dims[p.rank - 1 - piece.count].out_stride == piece.bytes && fills(p, m, m.tuned.runs_leave);
+bool streams_pieces(const Problem& p, const PieceDims& piece, const Machine& m) {
+  if (!fills(p, m, m.tuned.runs_leave)) return false;
+  return can_gather(p, piece) || (m.permutes_runs[p.element_bytes > 1] && writes_whole_lines(p, piece));
 }
 
 // Whether a plan's tiles, of two dims, follow one another in the input, one stretch each.
@@ -452,7 +454,7 @@ bool streams(Kernel kernel, const Problem& p, const Machine& m) {
     case Kernel::kRows:
       return streams_runs(p, m);
     case Kernel::kPieces:
-      return streams_pieces(p, m);
+      return streams_pieces(p, any_piece(p, m).piece, m);
     case Kernel::kTile:
       return streams_tiles(p, m) || carries_rows(p, m);
     case Kernel::kStaged:
@@ -496,10 +498,18 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   const Problem& p = plan.problem;
   const bool tiles = kernel == Kernel::kTile || kernel == Kernel::kStaged;
   if (tiles && !has_tiles(problem)) plan.problem = with_runs_as_elements(problem).value();
+  if (kernel == Kernel::kPieces) {
+    const PieceChoice choice = any_piece(problem, m);
+    plan.problem = choice.problem;
+    plan.fused_rows = choice.piece.rows;
+    plan.fused_cols = choice.piece.cols;
+  }
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
   plan.isa = m.isa;
-  const bool streaming = streams(kernel, p, m), direct = kernel == Kernel::kTile;
+  const bool streaming =
+                 kernel == Kernel::kPieces ? streams_pieces(p, piece_dims(plan), m) : streams(kernel, p, m),
+             direct = kernel == Kernel::kTile;
   plan.stores = streaming ? Stores::kStreaming : Stores::kOrdinary;
   plan.carries = direct && streaming && !streams_tiles(p, m);
   if (tiles && !(direct && streaming)) {
@@ -508,7 +518,6 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
     plan.fused_cols = sides.col_dims;
   }
   if (kernel == Kernel::kRows && streaming && gathers_runs(p)) plan.fused_cols = 2;
-  if (kernel == Kernel::kPieces) plan.fused_cols = any_piece(p, m).count;
   if (direct && !is_fused(plan)) plan.order = tile_order(plan, m);
   const int64_t bytes = element_count(p) * p.element_bytes;
   plan.threads = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max(m.threads, 1)));
@@ -535,13 +544,29 @@ bool takes(Kernel kernel, const Problem& p) {
     case Kernel::kRows:
       return !empty && ends_in_common_run(p);
     case Kernel::kPieces:
-      return !empty && piece_dims(p, kMostPieceBytes).count > 0;
+      return !empty && (dense_piece(p, kMostPieceBytes).cols > 0 || piece_of_runs(p, false).piece.cols > 0);
     case Kernel::kTile:
     case Kernel::kStaged:
       return !empty && (has_tiles(p) || with_runs_as_elements(p).has_value());
     default:
       return false;
   }
+}
+
+// Whether pieces of several runs are moved in registers: of tiles with a short side that would else be joined
+// with other dims, or that are small.
+bool permutes_runs(const Problem& p, const Machine& m) {
+  constexpr int64_t kSmallTileBytes = 512, kSmall = 4;
+  if (!m.permutes_runs[p.element_bytes > 1]) return false;
+  const std::optional<Problem> tiles = has_tiles(p) ? p : with_runs_as_elements(p);
+  if (!tiles || tiles->element_bytes >= kLaneBytes) return false;
+  const int row = tile_row_dim(Kernel::kTile, *tiles);
+  const int64_t e = tiles->element_bytes, rows = tiles->dims[row].extent,
+                cols = tiles->dims[tiles->rank - 1].extent;
+  if (std::min(rows, cols) * e >= (e <= 2 ? kLaneBytes : 2 * kLaneBytes)) return false;
+  if (is_plain(e) && rows * cols * e > kSmallTileBytes && !fuse_sides(*tiles, row, m).fuse()) return false;
+  const PieceDims piece = piece_of_runs(p, fills(p, m, m.tuned.runs_leave)).piece;
+  return piece.cols > 0 && element_count(p) * p.element_bytes * kSmall >= piece.bytes * piece.bytes;
 }
 
 // Whether small permutations are moved in registers. Of a copy, else and so (Zen 5; Xeon, both with AVX-512):
@@ -553,8 +578,8 @@ bool takes(Kernel kernel, const Problem& p) {
 bool permutes_pieces(const Problem& p, const Machine& m) {
   constexpr int64_t kPieceAlone = 32;
   const PieceDims piece = registers_piece(p, m);
-  if (piece.count == 0) return false;
-  const Dim& pieces = p.dims[p.rank - 1 - piece.count];
+  if (piece.cols == 0) return permutes_runs(p, m);
+  const Dim& pieces = p.dims[batch_dims(p, piece).dims[0]];
   const bool adjoin = pieces.in_stride == piece.bytes && pieces.out_stride == piece.bytes;
   const int64_t count = element_count(p) * p.element_bytes / piece.bytes;
   return (adjoin || piece.bytes >= kPieceAlone) && count * kLine >= 2 * piece.bytes;

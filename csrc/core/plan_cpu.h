@@ -17,9 +17,10 @@ struct CpuFacts {
   int line_vectors = 0;          // of theirs that make a line they write past the caches; 0: they write none
   bool carries_bytes = false;    // whether they put lines together of bytes, too
   int64_t piece_bytes[2] = {0, 0};  // up to which they permute pieces: elements of one byte, and of more
-  int64_t l1_bytes = 48 << 10;      // first data cache, of a core
-  int64_t l2_bytes = 1 << 20;       // second cache, of a core
-  int64_t l3_bytes = 32 << 20;      // last cache, shared by all cores
+  bool permutes_runs[2] = {false, false};  // whether they do so of several runs; likewise
+  int64_t l1_bytes = 48 << 10;             // first data cache, of a core
+  int64_t l2_bytes = 1 << 20;              // second cache, of a core
+  int64_t l3_bytes = 32 << 20;             // last cache, shared by all cores
 };
 
 // A plan depends on addresses only through their places in lines of so many bytes.

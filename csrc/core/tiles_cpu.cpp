@@ -8,6 +8,7 @@
 #include "core/int_math.h"
 #include "core/machine_cpu.h"
 #include "core/narrow.h"
+#include "core/pieces_cpu.h"
 #include "core/tuning_cpu.h"
 
 namespace tx {
@@ -258,15 +259,6 @@ void set_rows_tile(Plan& plan) {
   }
 }
 
-void set_pieces_tile(Plan& plan) {
-  const Problem& p = plan.problem;
-  const int first = p.rank - plan.fused_cols;
-  for (int d = first; d < p.rank; ++d) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
-  const int64_t pieces = p.dims[first - 1].extent;
-  const int64_t most = plan.stores == Stores::kStreaming ? kStreamedPiecesBytes : kPiecesBytes;
-  plan.tile[first - 1] = static_cast<int32_t>(std::min(pieces, ceil_div(most, piece_bytes(plan))));
-}
-
 // Of a tile of one dim or two.
 TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   const Problem& p = plan.problem;
@@ -302,33 +294,6 @@ int next_row_dim(const Problem& p, int row) {
     if (d != row && p.dims[d].in_stride == p.dims[row].in_stride * p.dims[row].extent) return d;
   }
   return -1;
-}
-
-PieceDims piece_dims(const Problem& p, int64_t most_bytes) {
-  int64_t bytes = p.element_bytes;
-  PieceDims most = {0, 0};
-  for (int dims = 1; dims < p.rank; ++dims) {
-    const Dim& last = p.dims[p.rank - dims];
-    if (last.out_stride != bytes) break;
-    bytes *= last.extent;
-    if (bytes > most_bytes) break;
-    // Dense in the input if its dims can be put in an order in which each continues the one before.
-    int64_t run = p.element_bytes;
-    for (int found = p.rank - dims; run < bytes && found < p.rank;) {
-      for (found = p.rank - dims; found < p.rank && p.dims[found].in_stride != run; ++found) {
-      }
-      if (found < p.rank) run *= p.dims[found].extent;
-    }
-    if (dims > 1 && run == bytes) most = {dims, bytes};
-  }
-  return most;
-}
-
-int64_t piece_bytes(const Plan& plan) {
-  const Problem& p = plan.problem;
-  int64_t bytes = p.element_bytes;
-  for (int k = 1; k <= plan.fused_cols; ++k) bytes *= p.dims[p.rank - k].extent;
-  return bytes;
 }
 
 int64_t tile_rows(const Plan& plan) {

@@ -21,23 +21,6 @@ int next_row_dim(const Problem& normalised, int row);
 // Most rows, and most columns, of a tile whose sides are several dims.
 inline constexpr int64_t kMostFused = 1024;
 
-// kPieces: how many of the last dims, but not all, make the largest piece of at most so many bytes: a
-// permutation that is dense on both sides; 0 if none do.
-struct PieceDims {
-  int count;
-  int64_t bytes;
-};
-PieceDims piece_dims(const Problem& normalised, int64_t most_bytes);
-inline constexpr int64_t kMostPieceBytes = 1024;
-
-// The same of a plan, which has plan.fused_cols of them.
-int64_t piece_bytes(const Plan& plan);
-
-// Pieces that a tile has, about: where they are gathered to be streamed, and else. Streamed 16, 4 and 1 KiB
-// at a time, of a copy (Zen 5): 400000 x 3 x 5 -> 0,2,1 in 1 byte .65 .92 .92, in 4 .72 .93 .91, in 8 .75 .89
-// .90, 300000 x 5 x 5 in 4 .65 .92 .96, 400000 x 3 x 3 x 3 -> 0,2,1,3 in 4 .66 .91 .77.
-inline constexpr int64_t kStreamedPiecesBytes = 4 << 10, kPiecesBytes = 16 << 10;
-
 // kRows: short runs that follow one another in the output, as plan.fused_cols = 2 says, are gathered about so
 // many bytes at a time for each of so many rows at most, and streamed as whole lines.
 inline constexpr int64_t kGatheredBytes = 1024, kGatheredRows = 64;

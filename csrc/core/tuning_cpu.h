@@ -219,6 +219,14 @@ inline constexpr int64_t kStreamedTileBytes = 128 << 10, kStreamedBlocksBytes = 
 //   as all of their second caches, rows at any pitch, 14 to 20 MB, 16 threads, 8 bytes   .77 -> .70
 inline constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 
+// Instructions for each byte of a piece of several runs, up to which it is moved as such. In tiles, or staged
+// -> so, Zen 4, one thread, 500 problems of 1 to 6 MB drawn at random, by instructions, times as fast
+//   1 byte    to .13 4.0    to .16 3.2    to .20 4.5    to .25 3.3    to .30 1.1    to .40 .7
+//   2 bytes   to .10 3.5    to .13 2.9    to .16 1.6    to .20 1.0    to .25 1.1    to .30 .4
+//   4         to .08 3.3    to .10 2.0    to .13 1.3    to .16  .9    to .20 1.0    to .25 .6
+//   8         to .08 1.2    to .10 1.6    to .13 1.2    to .16  .6    to .20  .4
+inline constexpr ByWidth<double> kMostInstructions = {.25, .14, .11, .1, .1};
+
 // Bytes of pieces, by what they are of: matrices of few columns, which tiles split or merge in registers, and
 // else elements of one and two bytes, and of more.
 struct PieceBytes {

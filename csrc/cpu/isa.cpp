@@ -73,6 +73,7 @@ CpuFacts this_machine() {
   f.line_vectors = micro_kernels_in_use().line_vectors;
   f.carries_bytes = micro_kernels_in_use().streaming[0].carried[0] != nullptr;
   std::copy_n(micro_kernels_in_use().piece_bytes, 2, f.piece_bytes);
+  std::copy_n(micro_kernels_in_use().permutes_runs, 2, f.permutes_runs);
   f.l1_bytes = size_of_cache("index0", f.l1_bytes);
   f.l2_bytes = size_of_cache("index2", f.l2_bytes);
   f.l3_bytes = size_of_cache("index3", f.l3_bytes);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/pieces_cpu.h"
+
 namespace tx::cpu {
 
 inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming store should fill
@@ -16,15 +18,22 @@ inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming
 //   24 of 2 bytes                  .32       .43    .49   .70   .94  1.00   .48 .75
 inline constexpr int64_t kAskedAhead = 8 << 10;
 
-// A permutation of dense bytes, of at most so many vectors where it is in registers.
+// A permutation of a few runs on either side, of at most so many vectors where it is in registers.
 inline constexpr int kMostPieceVectors = 16;
 struct Piece {
   int64_t bytes;
   int64_t element_bytes;
-  bool adjoin;             // pieces follow one another on both sides
-  bool asks;               // lines are asked for kAskedAhead
-  const uint16_t* source;  // the input byte of each output byte
-  // The micro-kernel's own: for each vector where its bytes come from, and which of them come from each two.
+  bool adjoin;  // pieces are one run on both sides, and follow one another there
+  const PieceMap* map;
+  // The micro-kernel's own: where vectors of several runs lie, and which of their bytes are the piece's; for
+  // each vector that is written where its bytes come from, and which of them come from each two.
+  struct Part {
+    int64_t at;
+    uint64_t mask;
+  };
+  Part sources[kMostSources];
+  Part results[kMostResults];
+  int result_count;
   alignas(kLine) uint8_t index[kMostPieceVectors * (1 + kMostPieceVectors / 2) * kLine];
 };
 
@@ -64,9 +73,10 @@ struct MicroKernels {
   // next.
   void (*index_piece)(Piece& piece);
   using PermutePieces = void (*)(const Piece& piece, const char* in, int64_t in_step, char* out,
-                                 int64_t out_step, int64_t pieces);
+                                 int64_t out_step, int64_t pieces, int64_t ahead);
   PermutePieces permute_pieces;
   int64_t piece_bytes[2];  // up to which it does so in registers: elements of one byte, and of more; or 0
+  bool permutes_runs[2];   // whether it does so of several runs; likewise
 
   // The same past the caches, of pieces that follow one another in the output and are whole lines, or adjoin
   // and are a part of one that is a power of two; `out` is aligned to a line. For elements of one byte, and

@@ -37,8 +37,10 @@ struct Avx512 : X86Lane {
   TX_INLINE Vec load(const char* p) { return _mm512_loadu_si512(p); }
   TX_INLINE void store(char* p, Vec v) { _mm512_storeu_si512(p, v); }
   TX_INLINE __mmask64 first(int64_t bytes) { return bytes < 64 ? (uint64_t{1} << bytes) - 1 : ~uint64_t{0}; }
-  TX_INLINE Vec load_part(const char* p, int64_t bytes) { return _mm512_maskz_loadu_epi8(first(bytes), p); }
-  TX_INLINE void store_part(char* p, int64_t bytes, Vec v) { _mm512_mask_storeu_epi8(p, first(bytes), v); }
+  TX_INLINE Vec load_masked(const char* p, uint64_t mask) { return _mm512_maskz_loadu_epi8(mask, p); }
+  TX_INLINE void store_masked(char* p, uint64_t mask, Vec v) { _mm512_mask_storeu_epi8(p, mask, v); }
+  TX_INLINE Vec load_part(const char* p, int64_t bytes) { return load_masked(p, first(bytes)); }
+  TX_INLINE void store_part(char* p, int64_t bytes, Vec v) { store_masked(p, first(bytes), v); }
   TX_INLINE void stream_line(char* p, Vec v) { _mm512_stream_si512(reinterpret_cast<Vec*>(p), v); }
   template <class At>
   TX_INLINE Vec load_lanes(At at) {

@@ -397,6 +397,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       Pieces<I>::index,
       Pieces<I>::run,
       {Pieces<I>::most(true), Pieces<I>::most(false)},
+      {Pieces<I>::unit(true) > 0, Pieces<I>::unit(false) > 0},
       {},
       0,
       {streaming_kernels<I, Line>(), streaming_kernels_to_l1<I>()},

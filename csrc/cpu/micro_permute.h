@@ -398,12 +398,17 @@ struct Pieces {
     char* out;
     int64_t out_step;
     int64_t pieces;
+    int64_t ahead;  // of what is read, where lines are asked for, or 0
     TX_MEMBER void advance(int64_t by) { in += by * in_step, out += by * out_step, pieces -= by; }
   };
 
   static void by_byte(const Piece& piece, Work w) {
     for (; w.pieces > 0; w.advance(1)) {
-      for (int64_t b = 0; b < piece.bytes; ++b) w.out[b] = w.in[piece.source[b]];
+      const auto& [in, out, source] = *piece.map;
+      for (int64_t b = 0; b < piece.bytes; ++b) {
+        w.out[out.at[b / out.bytes] + b % out.bytes] =
+            w.in[in.at[source[b] / in.bytes] + source[b] % in.bytes];
+      }
     }
   }
 
@@ -425,9 +430,9 @@ struct Pieces {
   static From from(const Piece& piece, int vectors, int64_t size, int64_t r, int64_t b) {
     if (vectors == 1) {
       const bool used = b < at_once(piece, size) * piece.bytes;
-      return {0, used ? b / piece.bytes * piece.bytes + piece.source[b % piece.bytes] : 0};
+      return {0, used ? b / piece.bytes * piece.bytes + piece.map->source[b % piece.bytes] : 0};
     }
-    const int64_t last = (vectors - 1) * size, source = piece.source[begin(r, size, piece.bytes) + b];
+    const int64_t last = (vectors - 1) * size, source = piece.map->source[begin(r, size, piece.bytes) + b];
     const int64_t place = source < last ? source : source + vectors * size - piece.bytes;
     return {place / size, place % size};
   }
@@ -478,7 +483,7 @@ struct Pieces {
     static void run(const Piece& piece, Work w) {
       using Stores = Tile<I, kUnit, streaming>;
       const auto& table = reinterpret_cast<const Table&>(piece.index);
-      const bool asks = piece.asks;
+      const int64_t ahead = w.ahead;
       const auto load = [](const auto& bytes) { return I::load(reinterpret_cast<const char*>(bytes)); };
       if constexpr (vectors == 1) {
         const Vec index = load(table.index[0]);
@@ -491,7 +496,7 @@ struct Pieces {
         }
         const int64_t step = at_once(piece, kSize);
         for (; w.pieces * piece.bytes >= kSize; w.advance(step)) {
-          if (asks) ask_ahead(w.in, kAskedAhead);
+          if (ahead != 0) ask_ahead(w.in, ahead);
           const Vec v = I::load(w.in);
           Stores::store(w.out, I::template permute<kUnit>(v, v, index));
         }
@@ -508,7 +513,7 @@ struct Pieces {
         for (; w.pieces > 0; w.advance(1)) {
           Vec from[2 * kPairs];
           TX_UNROLL for (int m = 0; m < vectors; ++m) {
-            if (asks) ask_ahead(w.in + begins[m], kAskedAhead);
+            if (ahead != 0) ask_ahead(w.in + begins[m], ahead);
             from[m] = I::load(w.in + begins[m]);
           }
           if constexpr (vectors % 2 == 1) from[vectors] = from[vectors - 1];
@@ -519,6 +524,94 @@ struct Pieces {
                              kept[r][m]);
             }
             Stores::store(w.out + begins[r], v);
+          }
+        }
+      }
+    }
+  };
+
+  // The same where a piece is several runs, of which the last vector of each ends with it, or has part of
+  // one.
+  template <int kUnit, int count>
+  struct PermuteRuns {
+    static constexpr bool kStreams = true;
+    static constexpr int64_t kSize = sizeof(Vec);
+    static constexpr int kUnits = kSize / kUnit, kPairs = (count + 1) / 2;
+    struct Result {
+      alignas(kSize) typename Unsigned<kUnit>::Type index[kUnits];
+      alignas(kSize) uint8_t kept[kPairs][kSize];
+    };
+    static_assert(sizeof(Result[kMostResults]) <= sizeof(Piece::index));
+
+    // Calls work(place among the bytes of all runs, bytes, place in memory) for each vector of them.
+    template <class F>
+    static void for_vectors(const PieceRuns& runs, const F& work) {
+      for (int r = 0; r < runs.count; ++r) {
+        for (int64_t b = 0; b < runs.bytes; b += kSize) {
+          const int64_t from = runs.bytes < kSize ? 0 : b + kSize <= runs.bytes ? b : runs.bytes - kSize;
+          work(r * runs.bytes + from, runs.bytes < kSize ? runs.bytes : kSize, runs.at[r] + from);
+        }
+      }
+    }
+
+    static void index(Piece& piece) {
+      const auto& [in, out, source] = *piece.map;
+      uint8_t vector[kMostPieceBytes], place[kMostPieceBytes];  // of each byte of the input's runs
+      int n = 0;
+      for_vectors(in, [&](int64_t first, int64_t bytes, int64_t at) {
+        piece.sources[n] = {at, I::first(bytes)};
+        for (int64_t b = 0; b < bytes; ++b) {
+          vector[first + b] = static_cast<uint8_t>(n);
+          place[first + b] = static_cast<uint8_t>(b);
+        }
+        ++n;
+      });
+      auto* const table = reinterpret_cast<Result*>(&piece.index);
+      n = 0;
+      for_vectors(out, [&](int64_t first, int64_t bytes, int64_t at) {
+        piece.results[n] = {at, I::first(bytes)};
+        Result& result = table[n++];
+        uint8_t pair[kSize] = {};
+        for (int64_t b = 0; b < bytes; ++b) pair[b] = vector[source[first + b]] / 2;
+        for (int m = 1; m < kPairs; ++m) {
+          for (int64_t b = 0; b < kSize; ++b) result.kept[m][b] = pair[b] == m ? 0xff : 0;
+        }
+        for (int unit = 0; unit < kUnits; ++unit) {
+          const int64_t b = unit * kUnit, from = source[first + (b < bytes ? b : 0)];
+          result.index[unit] =
+              static_cast<typename Unsigned<kUnit>::Type>(vector[from] % 2 * kUnits + place[from] / kUnit);
+        }
+      });
+      piece.result_count = n;
+    }
+
+    template <bool streaming = false>
+    static void run(const Piece& piece, Work w) {
+      const auto* const table = reinterpret_cast<const Result*>(&piece.index);
+      const auto load = [](const auto& bytes) { return I::load(reinterpret_cast<const char*>(bytes)); };
+      Piece::Part sources[count];
+      for (int m = 0; m < count; ++m) sources[m] = piece.sources[m];
+      const int results = piece.result_count;
+      const int64_t ahead = w.ahead;
+      for (; w.pieces > 0; w.advance(1)) {
+        Vec from[2 * kPairs];
+        TX_UNROLL for (int m = 0; m < count; ++m) {
+          if (ahead != 0) ask_ahead<false>(w.in + sources[m].at, ahead);
+          from[m] = I::load_masked(w.in + sources[m].at, sources[m].mask);
+        }
+        if constexpr (count % 2 == 1) from[count] = from[count - 1];
+        for (int r = 0; r < results; ++r) {
+          const Vec index = load(table[r].index);
+          Vec v = I::template permute<kUnit>(from[0], from[1], index);
+          TX_UNROLL for (int m = 1; m < kPairs; ++m) {
+            v = I::replace(v, I::template permute<kUnit>(from[2 * m], from[2 * m + 1], index),
+                           load(table[r].kept[m]));
+          }
+          char* const to = w.out + piece.results[r].at;
+          if constexpr (streaming) {
+            I::stream_line(to, v);
+          } else {
+            I::store_masked(to, piece.results[r].mask, v);
           }
         }
       }
@@ -589,6 +682,20 @@ struct Pieces {
     const auto permute = [&]<int kUnit, int... before>(std::integer_sequence<int, before...>) {
       return first(sizeof(Vec), Permute<kUnit, before + 1>()...);
     };
+    const auto permute_runs = [&]<int kUnit, int... before>(std::integer_sequence<int, before...>) {
+      const PieceRuns& runs = piece.map->in;
+      int64_t left = runs.count * ((runs.bytes + sizeof(Vec) - 1) / sizeof(Vec));
+      return ((--left == 0 ? (work(PermuteRuns<kUnit, before + 1>()), true) : false) || ...);
+    };
+    constexpr auto kSources = std::make_integer_sequence<int, kMostSources>();
+    if (piece.map->in.count > 1 || piece.map->out.count > 1) {
+      if constexpr (unit(false) > 0) {
+        if (piece.element_bytes >= 4) return permute_runs.template operator()<4>(kSources);
+        if (unit(piece.element_bytes == 1) > 0)
+          return permute_runs.template operator()<unit(false)>(kSources);
+      }
+      return false;
+    }
     // (Units of four bytes: the Xeon, which permutes narrower ones with three instructions, one thread; four,
     // 4 bytes .70 .58 -> .77 .64; Zen 5 level.)
     constexpr auto kVectors = std::make_integer_sequence<int, kMostPieceVectors>();
@@ -607,14 +714,14 @@ struct Pieces {
     in_registers(piece, [&](auto way) { way.index(piece); });
   }
   static void run(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
-                  int64_t pieces) {
-    const Work w = {in, in_step, out, out_step, pieces};
+                  int64_t pieces, int64_t ahead) {
+    const Work w = {in, in_step, out, out_step, pieces, ahead};
     if (!in_registers(piece, [&](auto way) { way.run(piece, w); })) by_byte(piece, w);
   }
   static void stream(const Piece& piece, const char* in, int64_t in_step, char* out, int64_t out_step,
-                     int64_t pieces) {
+                     int64_t pieces, int64_t ahead) {
     in_registers(piece, [&](auto way) {
-      if constexpr (way.kStreams) way.template run<true>(piece, {in, in_step, out, out_step, pieces});
+      if constexpr (way.kStreams) way.template run<true>(piece, {in, in_step, out, out_step, pieces, ahead});
     });
   }
 };

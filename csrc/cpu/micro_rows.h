@@ -42,9 +42,11 @@ struct Unsigned<8> {
   using Type = uint64_t;
 };
 
-// Asks for the line so far ahead of what is read, whether or not it exists.
+// Asks for the line so far ahead of what is read, whether or not it exists, into L1 or L2.
+template <bool to_l1 = true>
 TX_INLINE void ask_ahead(const char* from, int64_t bytes) {
-  __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + bytes), 0, 3);
+  __builtin_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + bytes), 0,
+                     to_l1 ? 3 : 2);
 }
 
 // Two words of 8 bytes that may overlap: the ends of what is less than a lane and at least a half.

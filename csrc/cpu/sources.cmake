@@ -1,6 +1,7 @@
 # The host kernels: TX_CPU_SOURCES, and the flags of the files that are compiled for one instruction set.
 set(TX_CPU_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/../core/plan_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/pieces_cpu.cpp
   ${CMAKE_CURRENT_LIST_DIR}/../core/tiles_cpu.cpp
   ${CMAKE_CURRENT_LIST_DIR}/isa.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_avx2.cpp
