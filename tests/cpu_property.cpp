@@ -144,19 +144,22 @@ int64_t span(const Problem& p, int64_t Dim::* stride) {
 Problem random_problem(Random& random) {
   Problem p;
   p.element_bytes = int64_t{1} << random.below(5);
-  // Some of many short dims, of which pieces and the sides of tiles are made, or batches of small matrices;
-  // of these some that have few rows and few columns, one next to the other.
-  const bool narrow = random.chance(6), short_dims = !narrow && random.chance(25);
+  // Some of many short dims, of which pieces and the sides of tiles are made, every other one very short in
+  // some, as in patches of images; or batches of small matrices; of these some that have few rows and few
+  // columns, one next to the other.
+  const bool narrow = random.chance(6), patches = !narrow && random.chance(8);
+  const bool short_dims = !narrow && !patches && random.chance(25);
   const bool batch = narrow || (short_dims && random.chance(40));
   p.rank = static_cast<int>(narrow              ? 3
                             : batch             ? random.between(3, 4)
                             : short_dims        ? random.between(3, 9)
+                            : patches           ? random.between(4, 6)
                             : random.chance(35) ? 2
                                                 : random.below(7));
   int order[9];
   for (int d = 0; d < p.rank; ++d) order[d] = d;
   // Mostly small, so that many run in a second; some of several tiles and shares a side.
-  const int64_t most = random.chance(15) ? 400 << 10 : random.chance(40) ? 24 << 10 : 1500;
+  const int64_t most = patches || random.chance(15) ? 400 << 10 : random.chance(40) ? 24 << 10 : 1500;
   int64_t count = 1;
   for (int d = 0; d < p.rank; ++d) {
     const int64_t room = std::max<int64_t>(most / count, 1);
@@ -164,6 +167,7 @@ Problem random_problem(Random& random) {
     if (random.chance(30)) extent = random.between(1, 300);
     if (short_dims && !random.chance(15)) extent = random.between(2, batch && random.chance(50) ? 24 : 6);
     if (narrow) extent = random.between(2, 8);
+    if (patches) extent = d % 2 == 1 ? random.between(2, 8) : random.between(2, 32);
     if (d + 1 == p.rank && random.chance(20)) extent = room;
     if (random.chance(1)) extent = 0;
     p.dims[d].extent = std::min(extent, room);
@@ -369,7 +373,8 @@ class Checker {
         plan.prefetches_l1 = tx::can_ask_into_l1(plan, facts) && (only_into_l1 || random.chance(50));
         if (plan.kernel == Kernel::kPieces && random.chance(50)) {
           const tx::PieceDims piece = tx::piece_dims(plan);
-          const bool in_lines = tx::cpu::facts(1).permutes_runs[e > 1] && tx::writes_whole_lines(plan.problem, piece);
+          const bool in_lines =
+              tx::cpu::facts(1).permutes_runs[e > 1] && tx::writes_whole_lines(plan.problem, piece);
           if (in_lines || tx::can_gather(plan.problem, piece)) {
             const int d = tx::batch_dims(plan.problem, piece).dims[0];
             const auto most = static_cast<int32_t>(tx::kStreamedPiecesBytes / piece.bytes + 1);

@@ -337,6 +337,16 @@ def test_cuda_plans_are_legal(device_name: str, rng: random.Random) -> None:
         check_cuda_plan(_C.plan_cuda(p, facts), facts, f"{p} on {device_name}")
 
 
+def with_one_dim_less(split: list[tuple[int, int, int]], dims: list[tuple[int, int, int]]) -> bool:
+    """Whether two neighbours of `split`, as one dim, make it `dims`."""
+    joined = (
+        [*split[:d], (outer[0] * inner[0], *inner[1:]), *split[d + 2 :]]
+        for d, (outer, inner) in enumerate(itertools.pairwise(split))
+        if outer[1:] == (inner[0] * inner[1], inner[0] * inner[2])
+    )
+    return dims in joined
+
+
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_cpu_plans_are_legal(threads: int, rng: random.Random) -> None:
     problems = [*all_problems(), *((repr(p), p) for p in (random_problem(rng) for _ in range(1000)))]
@@ -356,7 +366,11 @@ def test_cpu_plans_are_legal(threads: int, rng: random.Random) -> None:
             assert plan.kernel in ("tile", "staged"), what
             run = (plan.element_bytes // normal.element_bytes, normal.element_bytes, normal.element_bytes)
             assert plan.element_bytes <= 1024 and expected.pop() == run, what
-        assert triples(plan) == expected, what
+        if len(plan.extents) > len(expected):  # of a dim a part is in each piece
+            assert plan.kernel == "pieces", what
+            assert with_one_dim_less(triples(plan), expected), what
+        else:
+            assert triples(plan) == expected, what
         assert plan == _C.plan_cpu(p, threads) == _C.plan_cpu(normal, threads), what
 
 
@@ -1096,11 +1110,11 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "kernel", "fused", "tile"),
     [
-        ((125_000, 4, 4), (0, 2, 1), 4, "pieces", (1, 2), [256, 4, 4]),
-        ((125_000, 4, 4), (0, 2, 1), 8, "pieces", (1, 2), [128, 4, 4]),
-        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", (1, 3), [152, 3, 3, 3]),  # short runs are like elements
-        ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", (1, 2), [1, 1, 16, 16, 16]),  # not side by side
-        ((125_000, 2, 2), (0, 2, 1), 8, "pieces", (1, 2), [512, 2, 2]),
+        ((125_000, 4, 4), (0, 2, 1), 4, "pieces", (2, 2), [256, 4, 4]),
+        ((125_000, 4, 4), (0, 2, 1), 8, "pieces", (2, 2), [128, 4, 4]),
+        ((20_000, 3, 3, 3), (0, 2, 1, 3), 4, "pieces", (3, 3), [152, 3, 3, 3]),  # short runs are like elements
+        ((16, 16, 16, 16, 16), (0, 2, 1, 4, 3), 1, "pieces", (2, 2), [1, 4, 16, 16, 16]),  # not side by side
+        ((125_000, 2, 2), (0, 2, 1), 8, "pieces", (2, 2), [512, 2, 2]),
         ((15_000, 16, 16), (0, 2, 1), 2, "tile", None, [1, 16, 16]),  # 512 bytes: too long
         ((8,) * 5, (4, 3, 2, 1, 0), 4, "tile", (2, 2), [8, 8, 1, 8, 8]),
         ((8,) * 6, (5, 4, 3, 2, 1, 0), 4, "staged", (2, 2), [8, 8, 1, 1, 8, 8]),  # rows crowd
@@ -1126,12 +1140,57 @@ def test_short_inner_dims_on_the_host(
     tile: list[int],
 ) -> None:
     problem = of_case(shape, dims, size)
-    plan = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=0, piece_bytes=384)
+    facts = {"l1_bytes": 48 << 10, "l3_bytes": 32 << 20, "line_vectors": 0, "permutes_runs": False}
+    plan = _C.plan_cpu(problem, 2, piece_bytes=384, **facts)
     assert plan.kernel == kernel and plan.tile == tile, plan
     assert (f"fused=[{fused[0]}, {fused[1]}]" if fused else "") in str(plan) and ("fused" in str(plan)) == bool(fused)
     if kernel == "pieces":
-        without = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=0, piece_bytes=0)
+        without = _C.plan_cpu(problem, 2, piece_bytes=0, **facts)
         assert without.kernel in ("tile", "rows", "staged"), without
+
+
+PATCHES = (0, 2, 4, 3, 5, 1)
+TO_PIXELS = (0, 1, 4, 2, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "size", "fused", "split"),  # the runs' dims, and what of which dim a piece has a part of
+    [
+        ((64, 3, 14, 16, 14, 16), PATCHES, 1, (2, 2), (14, 2)),  # patches of images: two from each plane
+        ((64, 3, 28, 8, 28, 8), PATCHES, 1, (2, 2), (28, 7)),
+        ((64, 3, 14, 16, 14, 16), PATCHES, 2, (1, 2), None),  # past the caches one, that others follow,
+        ((64, 3, 14, 16, 14, 16), PATCHES, 4, (1, 2), None),  # or that is whole lines
+        ((16, 4, 32, 2, 32, 2), PATCHES, 2, (2, 4), (32, 16)),
+        ((64, 14, 14, 16, 16, 3), (0, 5, 1, 3, 2, 4), 2, (2, 2), (14, 2)),  # and back
+        ((8, 16, 2, 2, 64, 64), TO_PIXELS, 1, (1, 2), None),
+        ((8, 16, 2, 2, 64, 64), TO_PIXELS, 2, (1, 2), (64, 32)),
+        ((8, 16, 2, 2, 64, 64), TO_PIXELS, 4, (1, 2), (64, 16)),
+        ((8, 16, 64, 2, 64, 2), (0, 1, 3, 5, 2, 4), 2, (2, 1), (64, 32)),
+        ((12, 2, 1005, 3), (0, 3, 2, 1), 2, (2, 2), (1005, 15)),  # a part that leaves nothing over
+        ((12, 2, 1009, 3), (0, 3, 2, 1), 2, None, None),  # a prime has none
+        ((512, 32, 28, 3, 3), (0, 3, 1, 2, 4), 1, (3, 2), (896, 8)),  # of runs of three bytes
+        ((8, 16, 2, 2, 64, 64), TO_PIXELS, 8, None, None),  # tiles of more than 512 bytes
+        ((64, 64, 8, 32, 8), (0, 3, 1, 4, 2), 4, None, None),  # sides of two lanes
+        ((96, 24, 32, 6), (1, 3, 2, 0), 2, None, None),  # runs of a few bytes, and too many instructions
+        ((24, 28, 6, 5), (2, 1, 0, 3), 1, None, None),  # too few for the table
+    ],
+)
+def test_pieces_of_several_runs(
+    shape: tuple[int, ...], dims: tuple[int, ...], size: int, fused: tuple[int, int] | None, split: tuple[int, int] | None
+) -> None:
+    """Where registers permute them, and tiles would be small, or of several dims a side."""
+    facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1, "carries_bytes": True, "piece_bytes": 1024}
+    problem = of_case(shape, dims, size)
+    plan = _C.plan_cpu(problem, 2, permutes_runs=True, **facts)
+    without = _C.plan_cpu(problem, 2, permutes_runs=False, **facts)
+    assert without.kernel != "pieces" and (plan.kernel == "pieces") == bool(fused), (plan, without)
+    if fused:
+        assert f"fused=[{fused[0]}, {fused[1]}]" in str(plan), plan
+        parts = [inner for outer, inner in itertools.pairwise(plan.extents) if split and outer * inner == split[0]]
+        assert len(plan.extents) == len(_C.normalize(problem).extents) + bool(split), plan
+        assert not split or split[1] in parts, plan
+    else:
+        assert plan == without
 
 
 @pytest.mark.parametrize(
@@ -1162,7 +1221,7 @@ def test_pieces_on_the_host(
     plan = _C.plan_cpu(of_case(shape, dims, size), 2, **facts)
     assert plan.kernel == ("pieces" if dims_of_piece else "tile"), plan
     if dims_of_piece:
-        assert f"fused=[1, {dims_of_piece}]" in str(plan), plan
+        assert f"fused=[{dims_of_piece}, {dims_of_piece}]" in str(plan), plan
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,9 @@ PLANTED = {
         "wrong: byte",
     ),
     "a piece of three dims that is taken for one of two": (
-        "cpu/run.cpp",
-        "source[b] = static_cast<uint16_t>(source[b - bytes] + p.dims[d].in_stride);",
-        "source[b] = static_cast<uint16_t>(source[b - bytes] + (d + 3 == p.rank ? 0 : p.dims[d].in_stride));",
+        "core/pieces_cpu.cpp",
+        "map.source[b] = static_cast<uint16_t>(map.source[b - bytes] + packed_in[d]);",
+        "map.source[b] = static_cast<uint16_t>(map.source[b - bytes] + (k == 2 ? 0 : packed_in[d]));",
         "wrong: byte",
     ),
     "runs gathered with one missing": (
@@ -97,6 +97,19 @@ PLANTED = {
         "table.kept[r][m][b] = pair[b] == m && m < 5 ? 0xff : 0;",
         "wrong: byte",
         "avx512vbmi",
+    ),
+    "a long run of a piece whose end is left behind": (
+        "cpu/micro_permute.h",
+        "b + kSize <= runs.bytes ? b : runs.bytes - kSize;",
+        "b;",
+        "reproduce:",
+        "avx512vbmi",
+    ),
+    "pieces of rows that end one early": (
+        "cpu/run.cpp",
+        "row = {from, to, at.extent[dims[0]]};",
+        "row = {from, to, at.extent[dims[0]] - (dims[0] != batch && at.extent[dims[0]] > 1)};",
+        "wrong: byte",
     ),
     "pieces with a gap between them moved as one": (
         "cpu/micro_impl.h",

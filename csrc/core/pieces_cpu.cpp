@@ -131,7 +131,8 @@ double instructions(const Problem& p, uint64_t dims, bool streams) {
   if (sources > kMostSources || results > kMostResults) return kNever;
   constexpr double kEach = 3, kUnfit = 1e3;
   const auto all = static_cast<double>(sources + results * 2 * ceil_div(sources, 2));
-  return (kEach + all) / static_cast<double>(bytes) + (streams && !can_gather(p, dims) && !writes_whole_lines(p, chain(p, dims, Side::kOut)) ? kUnfit : 0);
+  return (kEach + all) / static_cast<double>(bytes) +
+         (streams && !can_gather(p, dims) && !writes_whole_lines(p, chain(p, dims, Side::kOut)) ? kUnfit : 0);
 }
 
 }  // namespace
@@ -233,7 +234,8 @@ PieceChoice piece_of_runs(const Problem& normalised, bool streams) {
     for (const int d : candidates) {
       if (d < 0) continue;
       const int64_t extent = p.dims[d].extent;
-      for (int64_t part = is_split ? extent : 2; part <= std::min(extent, kMostPieceBytes); ++part) {
+      const int64_t most_part = std::min(extent, kMostPieceBytes / bytes_of(p, with & ~bit(d)));
+      for (int64_t part = is_split ? extent : 2; part <= most_part; ++part) {
         if (extent % part != 0) continue;
         p.dims[d].extent = part;
         const double cost = instructions(p, with | bit(d), streams);
@@ -264,15 +266,15 @@ PieceChoice piece_of_runs(const Problem& normalised, bool streams) {
   return {p, piece};
 }
 
-void set_pieces_tile(Plan& plan) {
+void set_pieces_tile(Plan& plan, const Machine& m) {
   const Problem& p = plan.problem;
   const PieceDims piece = piece_dims(plan);
   const uint64_t dims = piece_dim_bits(p, piece);
   for (int d = 0; d < p.rank; ++d) {
     if ((dims & bit(d)) != 0) plan.tile[d] = static_cast<int32_t>(p.dims[d].extent);
   }
-  const bool streaming = plan.stores == Stores::kStreaming;
-  const bool few = streaming && (is_dense(p, piece) || !writes_whole_lines(p, piece));
+  const bool in_lines = m.permutes_runs[p.element_bytes > 1] && writes_whole_lines(p, piece);
+  const bool few = plan.stores == Stores::kStreaming && (is_dense(p, piece) || !in_lines);
   int64_t most = ceil_div(few ? kStreamedPiecesBytes : kPiecesBytes, piece.bytes);
   const auto take = [&](int d, int64_t count) {
     plan.tile[d] = static_cast<int32_t>(std::clamp<int64_t>(std::min(count, most), 1, p.dims[d].extent));
@@ -280,7 +282,7 @@ void set_pieces_tile(Plan& plan) {
   };
   const BatchDims beyond = batch_dims(p, piece);
   const int near = nearest_in_input(p, beyond);
-  if (!few && !is_dense(p, piece))
+  if (!few && !is_dense(p, piece) && fills(p, m, kNearFills))
     take(near, ceil_div(kNearBytes, std::max<int64_t>(std::abs(p.dims[near].in_stride), 1)));
   for (int k = 0; k < beyond.count && most > 0; ++k) {
     const int d = beyond.dims[k];

@@ -7,6 +7,8 @@
 
 namespace tx {
 
+struct Machine;
+
 // kPieces moves dims of a problem at a time, whole: the last `cols` of them, which are one run of the output,
 // and `rows` more, or some of the same, which are one run of the input: that of first_piece_dim(), and those
 // that continue it. A piece has as many runs on either side as its other dims have indices. None: no dims.
@@ -62,9 +64,10 @@ inline constexpr int64_t kStreamedPiecesBytes = 4 << 10, kPiecesBytes = 16 << 10
 // 16 x 16
 // -> 4,2,3,0,5,1 in 4 .50; .48 -> 1.9; 1.9; others level).
 inline constexpr int64_t kNearBytes = 2 << 10;
+inline constexpr int kNearFills = 4;
 
-// Ways to stream: whether all that is written are whole lines; and whether pieces can be gathered, which follow
-// one another in the output.
+// Ways to stream: whether all that is written are whole lines; and whether pieces can be gathered, which
+// follow one another in the output.
 bool writes_whole_lines(const Problem& normalised, const PieceDims& piece);
 bool can_gather(const Problem& normalised, const PieceDims& piece);
 
@@ -81,6 +84,6 @@ struct PieceChoice {
 PieceChoice piece_of_runs(const Problem& normalised, bool streams);
 
 // The tile of a plan whose stores and piece are chosen.
-void set_pieces_tile(Plan& plan);
+void set_pieces_tile(Plan& plan, const Machine& machine);
 
 }  // namespace tx

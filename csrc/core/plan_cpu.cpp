@@ -554,19 +554,26 @@ bool takes(Kernel kernel, const Problem& p) {
 }
 
 // Whether pieces of several runs are moved in registers: of tiles with a short side that would else be joined
-// with other dims, or that are small.
+// with other dims, or that are small, if there are enough of them for the table of where their bytes go. In
+// tiles, or staged -> so, problems of patches drawn at random, Zen 4, times as fast, 1, 2, 4 and 8 bytes:
+//   .02 to 1 MB, one thread (163); .3 to 6 MB, two (125)    3.7 2.5 2.1 1.5; 3.3 2.9 2.1 1.4
+//   1 to 6 MB, one (111); AVX-512 without VBMI, two (51)    3.8 3.0 2.0 1.4; -  2.8 1.7 1.3
+//   8 to 40 MB, one (202); two (202)                        2.7 2.1 1.7 1.7; 3.1 2.2 1.8 1.7
+// Where sides of 16 bytes and more, 32 of wider elements, would be joined, so .4 to 1.3; of 1 and 2 bytes in
+// tiles of 257 to 512 bytes within the caches 1.0 to 1.3, past them .5 to .8.
 bool permutes_runs(const Problem& p, const Machine& m) {
-  constexpr int64_t kSmallTileBytes = 512, kSmall = 4;
+  constexpr int64_t kFewTimes = 2;
   if (!m.permutes_runs[p.element_bytes > 1]) return false;
   const std::optional<Problem> tiles = has_tiles(p) ? p : with_runs_as_elements(p);
   if (!tiles || tiles->element_bytes >= kLaneBytes) return false;
   const int row = tile_row_dim(Kernel::kTile, *tiles);
-  const int64_t e = tiles->element_bytes, rows = tiles->dims[row].extent,
-                cols = tiles->dims[tiles->rank - 1].extent;
-  if (std::min(rows, cols) * e >= (e <= 2 ? kLaneBytes : 2 * kLaneBytes)) return false;
-  if (is_plain(e) && rows * cols * e > kSmallTileBytes && !fuse_sides(*tiles, row, m).fuse()) return false;
+  const int64_t e = tiles->element_bytes, small = e <= 2 ? 256 : 512,
+                side = e <= 2 ? kLaneBytes : 2 * kLaneBytes;
+  const int64_t rows = tiles->dims[row].extent, cols = tiles->dims[tiles->rank - 1].extent;
+  if (std::min(rows, cols) * e >= side) return false;
+  if (is_plain(e) && rows * cols * e > small && !fuse_sides(*tiles, row, m).fuse()) return false;
   const PieceDims piece = piece_of_runs(p, fills(p, m, m.tuned.runs_leave)).piece;
-  return piece.cols > 0 && element_count(p) * p.element_bytes * kSmall >= piece.bytes * piece.bytes;
+  return piece.cols > 0 && element_count(p) * p.element_bytes * kFewTimes >= piece.bytes * piece.bytes;
 }
 
 // Whether small permutations are moved in registers. Of a copy, else and so (Zen 5; Xeon, both with AVX-512):

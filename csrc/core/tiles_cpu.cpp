@@ -439,7 +439,7 @@ void set_tile(Plan& plan, const Machine& m) {
   std::fill(plan.tile, plan.tile + p.rank, 1);
   if (element_count(p) == 0 || p.rank == 0) return;
   if (plan.kernel == Kernel::kRows) return set_rows_tile(plan);
-  if (plan.kernel == Kernel::kPieces) return set_pieces_tile(plan);
+  if (plan.kernel == Kernel::kPieces) return set_pieces_tile(plan, m);
   if (is_fused(plan)) return set_fused_tile(plan);
   const int row = tile_row_dim(plan.kernel, p);
   auto [rows, cols] = tile_shape(plan, row, m);

@@ -225,7 +225,7 @@ inline constexpr int64_t kNearCacheBytes = 32 << 20, kFarCacheBytes = 8 << 20;
 //   2 bytes   to .10 3.5    to .13 2.9    to .16 1.6    to .20 1.0    to .25 1.1    to .30 .4
 //   4         to .08 3.3    to .10 2.0    to .13 1.3    to .16  .9    to .20 1.0    to .25 .6
 //   8         to .08 1.2    to .10 1.6    to .13 1.2    to .16  .6    to .20  .4
-inline constexpr ByWidth<double> kMostInstructions = {.25, .14, .11, .1, .1};
+inline constexpr ByWidth<double> kMostInstructions = {.25, .15, .11, .1, .1};
 
 // Bytes of pieces, by what they are of: matrices of few columns, which tiles split or merge in registers, and
 // else elements of one and two bytes, and of more.

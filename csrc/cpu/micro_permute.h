@@ -403,11 +403,13 @@ struct Pieces {
   };
 
   static void by_byte(const Piece& piece, Work w) {
+    const auto& [in, out, source] = *piece.map;
     for (; w.pieces > 0; w.advance(1)) {
-      const auto& [in, out, source] = *piece.map;
-      for (int64_t b = 0; b < piece.bytes; ++b) {
-        w.out[out.at[b / out.bytes] + b % out.bytes] =
-            w.in[in.at[source[b] / in.bytes] + source[b] % in.bytes];
+      const uint16_t* from = source;
+      for (int r = 0; r < out.count; ++r) {
+        char* const to = w.out + out.at[r];
+        for (int64_t b = 0; b < out.bytes; ++b, ++from)
+          to[b] = in.count == 1 ? w.in[*from] : w.in[in.at[*from / in.bytes] + *from % in.bytes];
       }
     }
   }

@@ -188,7 +188,7 @@ PYBIND11_MODULE(_C, m) {
       "plan_cpu",
       [](const Problem& p, int threads, std::optional<int64_t> l1_bytes, std::optional<int64_t> l2_bytes,
          std::optional<int64_t> l3_bytes, std::optional<int> line_vectors, std::optional<bool> carries_bytes,
-         std::optional<int64_t> piece_bytes) {
+         std::optional<int64_t> piece_bytes, std::optional<bool> permutes_runs) {
         CpuFacts facts = cpu::facts(threads);
         facts.l1_bytes = l1_bytes.value_or(facts.l1_bytes);
         facts.l2_bytes = l2_bytes.value_or(facts.l2_bytes);
@@ -196,12 +196,13 @@ PYBIND11_MODULE(_C, m) {
         facts.line_vectors = line_vectors.value_or(facts.line_vectors);
         facts.carries_bytes = carries_bytes.value_or(facts.carries_bytes);
         for (int64_t& most : facts.piece_bytes) most = piece_bytes.value_or(most);
+        for (bool& whether : facts.permutes_runs) whether = permutes_runs.value_or(whether);
         return plan_cpu(p, facts);
       },
       py::arg("problem"), py::arg("threads"), py::arg("l1_bytes") = py::none(),
       py::arg("l2_bytes") = py::none(), py::arg("l3_bytes") = py::none(),
       py::arg("line_vectors") = py::none(), py::arg("carries_bytes") = py::none(),
-      py::arg("piece_bytes") = py::none());
+      py::arg("piece_bytes") = py::none(), py::arg("permutes_runs") = py::none());
   m.def("explain", &explain, py::arg("x"), py::arg("dims"));
   m.def("run_forced", &run_forced, py::arg("x"), py::arg("dims"), py::arg("kernel"),
         py::arg("out") = py::none());
