@@ -1176,7 +1176,11 @@ TO_PIXELS = (0, 1, 4, 2, 5, 3)
     ],
 )
 def test_pieces_of_several_runs(
-    shape: tuple[int, ...], dims: tuple[int, ...], size: int, fused: tuple[int, int] | None, split: tuple[int, int] | None
+    shape: tuple[int, ...],
+    dims: tuple[int, ...],
+    size: int,
+    fused: tuple[int, int] | None,
+    split: tuple[int, int] | None,
 ) -> None:
     """Where registers permute them, and tiles would be small, or of several dims a side."""
     facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": 1, "carries_bytes": True, "piece_bytes": 1024}

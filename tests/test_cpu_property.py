@@ -20,7 +20,7 @@ PLANTED = {
         "cpu/micro_tile.h",
         "const int64_t i = i0 + T::kSide > rows ? rows - T::kSide : i0;",
         "const int64_t i = i0;",
-        "wrong: byte",
+        "reproduce:",
     ),
     "a corner that is another's": (
         "cpu/micro_tile.h",
@@ -211,7 +211,7 @@ def test_random_problems_and_planted_bugs(copied: Path, seed: int) -> None:
         text = path.read_text()
         assert text.count(line) == 1, f"{name} has no line, or several, to plant {what!r} in: {line}"
         path.write_text(text.replace(line, instead))
-        done = run(build(copied, copied / "build"), "--cases", "3000", "--isa", isa)
+        done = run(build(copied, copied / "build"), "--cases", "12000", "--isa", isa)
         assert done.returncode != 0 and complaint in done.stderr, f"{what} was not found: {done.stdout}{done.stderr}"
         found = re.search(rf"reproduce: cpu_property (--isa {isa} --seed 0 --case \d+)", done.stderr)
         assert found, done.stderr
