@@ -211,7 +211,7 @@ def test_random_problems_and_planted_bugs(copied: Path, seed: int) -> None:
         text = path.read_text()
         assert text.count(line) == 1, f"{name} has no line, or several, to plant {what!r} in: {line}"
         path.write_text(text.replace(line, instead))
-        done = run(build(copied, copied / "build"), "--cases", "12000", "--isa", isa)
+        done = run(build(copied, copied / "build"), "--cases", "40000", "--isa", isa)
         assert done.returncode != 0 and complaint in done.stderr, f"{what} was not found: {done.stdout}{done.stderr}"
         found = re.search(rf"reproduce: cpu_property (--isa {isa} --seed 0 --case \d+)", done.stderr)
         assert found, done.stderr

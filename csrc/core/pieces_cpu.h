@@ -9,9 +9,9 @@ namespace tx {
 
 struct Machine;
 
-// kPieces moves dims of a problem at a time, whole: the last `cols` of them, which are one run of the output,
-// and `rows` more, or some of the same, which are one run of the input: that of first_piece_dim(), and those
-// that continue it. A piece has as many runs on either side as its other dims have indices. None: no dims.
+// What kPieces moves at a time: some dims of a problem, whole. `rows` of them, each of which continues the
+// one before, are a run of the input, and the last `cols`, which may be the same, a run of the output; a
+// piece has as many runs on either side as its other dims have indices. No piece: no dims.
 struct PieceDims {
   int rows = 0;
   int cols = 0;
@@ -59,12 +59,12 @@ PieceMap piece_map(const Plan& plan);
 // at a time, of a copy (Zen 5): 400000 x 3 x 5 -> 0,2,1 in 1 byte .65 .92 .92, in 4 .72 .93 .91, in 8 .75 .89
 // .90, 300000 x 5 x 5 in 4 .65 .92 .96, 400000 x 3 x 3 x 3 -> 0,2,1,3 in 4 .66 .91 .77.
 inline constexpr int64_t kStreamedPiecesBytes = 4 << 10, kPiecesBytes = 16 << 10;
-// Of several runs, unless gathered, so many bytes of the input first, wherever they go (Zen 4, one thread;
-// two, 56 x 4 x 48 x 64 x 24 -> 3,0,2,4,1 in 2 bytes .94 -> 2.8 times as fast as in tiles, 56 x 4 x 8 x 16 x
-// 16 x 16
-// -> 4,2,3,0,5,1 in 4 .50; .48 -> 1.9; 1.9; others level).
+// Of several runs, from so many eighths of the last cache on and unless gathered, first so many bytes that
+// lie together in the input, wherever they go. Not so -> so, times as fast as in tiles, Zen 4, one thread, 56
+// x 4 x 48 x 64 x 24 -> 3,0,2,4,1 in 2 bytes .94 -> 2.8, 56 x 4 x 8 x 16 x 16 x 16 -> 4,2,3,0,5,1 in 4 .50
+// -> 1.9; but 28 x 96 x 12 x 2 x 8 x 4 -> 2,3,0,5,1,4 in 4, 8 MB, 2.1 -> 1.3.
 inline constexpr int64_t kNearBytes = 2 << 10;
-inline constexpr int kNearFills = 4;
+inline constexpr int kNearFills = 6;
 
 // Ways to stream: whether all that is written are whole lines; and whether pieces can be gathered, which
 // follow one another in the output.

@@ -50,8 +50,8 @@ enum class Kernel : uint8_t {
 struct Plan {
   Backend backend = Backend::kCpu;
   Kernel kernel = Kernel::kNone;
-  Problem problem;         // normalised; CPU, tile and staged: elements may be runs; pieces: a dim
-                           // may be two
+  Problem problem;         // normalised; CPU, tile and staged: elements may be runs; pieces: one dim may be
+                           // two
   int32_t tile[kMaxDims];  // extent of one tile along each dim; entries at and past rank unspecified
   StagedLayout layout;     // of the staged kernel's tile
   int variant = 0;         // CUDA: row of the kernel's table in tuning_cuda.h; narrow: 0 by words, else one

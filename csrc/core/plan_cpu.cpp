@@ -365,7 +365,7 @@ PieceDims registers_piece(const Problem& p, const Machine& m) {
   return dense_piece(p, std::min(m.piece_bytes[p.element_bytes > 1], most));
 }
 
-// Of kPieces, which moves those by byte that registers do not.
+// Of kPieces, which moves by byte what registers do not.
 PieceChoice any_piece(const Problem& p, const Machine& m) {
   PieceChoice choice{p, registers_piece(p, m)};
   if (choice.piece.cols == 0) choice = piece_of_runs(p, fills(p, m, m.tuned.runs_leave));
@@ -373,6 +373,7 @@ PieceChoice any_piece(const Problem& p, const Machine& m) {
   return choice;
 }
 
+// Whether they are written past the caches.
 bool streams_pieces(const Problem& p, const PieceDims& piece, const Machine& m) {
   if (!fills(p, m, m.tuned.runs_leave)) return false;
   return can_gather(p, piece) || (m.permutes_runs[p.element_bytes > 1] && writes_whole_lines(p, piece));
@@ -448,13 +449,14 @@ bool runs_ask(const Problem& p, const Machine& m) {
 }
 
 // Whether what a kernel writes is streamed, tiles also where their lines are carried.
-bool streams(Kernel kernel, const Problem& p, const Machine& m) {
-  switch (kernel) {
+bool streams(const Plan& plan, const Machine& m) {
+  const Problem& p = plan.problem;
+  switch (plan.kernel) {
     case Kernel::kCopy:
     case Kernel::kRows:
       return streams_runs(p, m);
     case Kernel::kPieces:
-      return streams_pieces(p, any_piece(p, m).piece, m);
+      return streams_pieces(p, piece_dims(plan), m);
     case Kernel::kTile:
       return streams_tiles(p, m) || carries_rows(p, m);
     case Kernel::kStaged:
@@ -507,9 +509,7 @@ Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   plan.backend = Backend::kCpu;
   plan.kernel = kernel;
   plan.isa = m.isa;
-  const bool streaming =
-                 kernel == Kernel::kPieces ? streams_pieces(p, piece_dims(plan), m) : streams(kernel, p, m),
-             direct = kernel == Kernel::kTile;
+  const bool streaming = streams(plan, m), direct = kernel == Kernel::kTile;
   plan.stores = streaming ? Stores::kStreaming : Stores::kOrdinary;
   plan.carries = direct && streaming && !streams_tiles(p, m);
   if (tiles && !(direct && streaming)) {
@@ -692,7 +692,7 @@ std::string why_not_cpu(Kernel kernel, const Problem& p) {
     case Kernel::kPieces:
       if (empty) break;
       return "it needs pieces of at most " + std::to_string(kMostPieceBytes) +
-             " bytes, dense in both, and a dim of them, but got " + to_string(p);
+             " bytes, dense in both or of a few runs in either, and a dim of them, but got " + to_string(p);
     case Kernel::kTile:
     case Kernel::kStaged:
       if (empty) break;

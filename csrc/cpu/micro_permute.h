@@ -543,7 +543,7 @@ struct Pieces {
       alignas(kSize) typename Unsigned<kUnit>::Type index[kUnits];
       alignas(kSize) uint8_t kept[kPairs][kSize];
     };
-    static_assert(sizeof(Result[kMostResults]) <= sizeof(Piece::index));
+    static_assert(kSize == kLine && sizeof(Result[kMostResults]) <= sizeof(Piece::index));
 
     // Calls work(place among the bytes of all runs, bytes, place in memory) for each vector of them.
     template <class F>
@@ -594,12 +594,14 @@ struct Pieces {
       Piece::Part sources[count];
       for (int m = 0; m < count; ++m) sources[m] = piece.sources[m];
       const int results = piece.result_count;
+      const bool whole = piece.map->in.bytes >= kSize;
       const int64_t ahead = w.ahead;
       for (; w.pieces > 0; w.advance(1)) {
         Vec from[2 * kPairs];
         TX_UNROLL for (int m = 0; m < count; ++m) {
           if (ahead != 0) ask_ahead<false>(w.in + sources[m].at, ahead);
-          from[m] = I::load_masked(w.in + sources[m].at, sources[m].mask);
+          from[m] =
+              whole ? I::load(w.in + sources[m].at) : I::load_masked(w.in + sources[m].at, sources[m].mask);
         }
         if constexpr (count % 2 == 1) from[count] = from[count - 1];
         for (int r = 0; r < results; ++r) {
