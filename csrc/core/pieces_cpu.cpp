@@ -69,8 +69,7 @@ int64_t bytes_of(const Problem& p, uint64_t dims) {
 // A dim as two, of which the inner one has so many.
 Problem with_split_dim(const Problem& p, int dim, int64_t inner) {
   Problem q = p;
-  std::copy_backward(q.dims + dim, q.dims + q.rank, q.dims + q.rank + 1);
-  ++q.rank;
+  for (int d = q.rank++; d > dim; --d) q.dims[d] = q.dims[d - 1];
   q.dims[dim].extent /= inner;
   q.dims[dim].in_stride *= inner;
   q.dims[dim].out_stride *= inner;
