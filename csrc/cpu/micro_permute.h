@@ -534,11 +534,11 @@ struct Pieces {
 
   // The same where a piece is several runs, of which the last vector of each ends with it, or has part of
   // one.
-  template <int kUnit, int count>
+  template <int kUnit, int kPairs>
   struct PermuteRuns {
     static constexpr bool kStreams = true;
     static constexpr int64_t kSize = sizeof(Vec);
-    static constexpr int kUnits = kSize / kUnit, kPairs = (count + 1) / 2;
+    static constexpr int kUnits = kSize / kUnit, kSources = 2 * kPairs;
     struct Result {
       alignas(kSize) typename Unsigned<kUnit>::Type index[kUnits];
       alignas(kSize) uint8_t kept[kPairs][kSize];
@@ -568,6 +568,7 @@ struct Pieces {
         }
         ++n;
       });
+      if (n % 2 == 1) piece.sources[n] = piece.sources[n - 1];  // of a pair that is one
       auto* const table = reinterpret_cast<Result*>(&piece.index);
       n = 0;
       for_vectors(out, [&](int64_t first, int64_t bytes, int64_t at) {
@@ -591,19 +592,18 @@ struct Pieces {
     static void run(const Piece& piece, Work w) {
       const auto* const table = reinterpret_cast<const Result*>(&piece.index);
       const auto load = [](const auto& bytes) { return I::load(reinterpret_cast<const char*>(bytes)); };
-      Piece::Part sources[count];
-      for (int m = 0; m < count; ++m) sources[m] = piece.sources[m];
+      Piece::Part sources[kSources];
+      for (int m = 0; m < kSources; ++m) sources[m] = piece.sources[m];
       const int results = piece.result_count;
       const bool whole = piece.map->in.bytes >= kSize;
       const int64_t ahead = w.ahead;
       for (; w.pieces > 0; w.advance(1)) {
-        Vec from[2 * kPairs];
-        TX_UNROLL for (int m = 0; m < count; ++m) {
+        Vec from[kSources];
+        TX_UNROLL for (int m = 0; m < kSources; ++m) {
           if (ahead != 0) ask_ahead<false>(w.in + sources[m].at, ahead);
           from[m] =
               whole ? I::load(w.in + sources[m].at) : I::load_masked(w.in + sources[m].at, sources[m].mask);
         }
-        if constexpr (count % 2 == 1) from[count] = from[count - 1];
         for (int r = 0; r < results; ++r) {
           const Vec index = load(table[r].index);
           Vec v = I::template permute<kUnit>(from[0], from[1], index);
@@ -688,15 +688,14 @@ struct Pieces {
     };
     const auto permute_runs = [&]<int kUnit, int... before>(std::integer_sequence<int, before...>) {
       const PieceRuns& runs = piece.map->in;
-      int64_t left = runs.count * ((runs.bytes + sizeof(Vec) - 1) / sizeof(Vec));
+      int64_t left = (runs.count * ((runs.bytes + sizeof(Vec) - 1) / sizeof(Vec)) + 1) / 2;
       return ((--left == 0 ? (work(PermuteRuns<kUnit, before + 1>()), true) : false) || ...);
     };
-    constexpr auto kSources = std::make_integer_sequence<int, kMostSources>();
+    constexpr auto kPairs = std::make_integer_sequence<int, kMostSources / 2>();
     if (piece.map->in.count > 1 || piece.map->out.count > 1) {
       if constexpr (unit(false) > 0) {
-        if (piece.element_bytes >= 4) return permute_runs.template operator()<4>(kSources);
-        if (unit(piece.element_bytes == 1) > 0)
-          return permute_runs.template operator()<unit(false)>(kSources);
+        if (piece.element_bytes >= 4) return permute_runs.template operator()<4>(kPairs);
+        if (unit(piece.element_bytes == 1) > 0) return permute_runs.template operator()<unit(false)>(kPairs);
       }
       return false;
     }
