@@ -111,7 +111,7 @@ std::string to_string(const Plan& plan) {
     const bool pieces = plan.kernel == Kernel::kPieces;
     int in_tile[kMaxDims], count = 0;
     if (pieces) {
-      const PieceDims piece{plan.fused_rows, plan.fused_cols};
+      const PieceDims piece = piece_dims(plan);
       const uint64_t dims = piece_dim_bits(p, piece);
       for (int d = p.rank - 1; d >= 0; --d) {
         if ((dims >> d & 1) != 0) in_tile[count++] = d;

@@ -319,9 +319,10 @@ void for_each_index(const Problem& p, const TileWalk& at, const int* dims, int c
 // Whether pieces are whole lines of the output, or several together, and every tile begins with a line: then
 // they, of the dim `batch` and those before, need not be gathered (Zen 5, 500000 x 4 x 4 -> 0,2,1 in 4 bytes
 // .78 -> .98 of a copy, in 16 .67 -> .99, 500000 x 8 x 8 in 1 .67 -> .99).
-bool pieces_are_lines(const Plan& plan, int batch, const Piece& piece, const char* out) {
+bool pieces_are_lines(const Plan& plan, const PieceDims& dims, int batch, const Piece& piece,
+                      const char* out) {
   const Problem& p = plan.problem;
-  if (writes_whole_lines(p, piece_dims(plan))) return true;
+  if (writes_whole_lines(p, dims)) return true;
   uint64_t bits = reinterpret_cast<uintptr_t>(out) | static_cast<uint64_t>(plan.tile[batch] * piece.bytes);
   for (int d = 0; d < batch; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   return bits % kLine == 0 && piece.adjoin && kLine % piece.bytes == 0;
@@ -336,20 +337,21 @@ struct PieceRow {
 
 void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
-  const BatchDims beyond = batch_dims(p, piece_dims(plan));
+  const PieceDims whole = piece_dims(plan);
+  const BatchDims beyond = batch_dims(p, whole);
   const PieceMap map = piece_map(plan);
   const int batch = beyond.dims[0];
   Piece piece;
-  piece.bytes = piece_dims(plan).bytes;
+  piece.bytes = whole.bytes;
   piece.element_bytes = p.element_bytes;
-  const bool dense = is_dense(p, piece_dims(plan));
+  const bool dense = is_dense(p, whole);
   piece.adjoin = dense && p.dims[batch].in_stride == piece.bytes && p.dims[batch].out_stride == piece.bytes;
   piece.map = &map;
   const bool streaming = plan.stores == Stores::kStreaming;
   const MicroKernels& micro = micro_kernels_in_use();
   const auto stream = micro.stream_pieces[p.element_bytes > 1];
   micro.index_piece(piece);
-  const bool in_lines = streaming && stream != nullptr && pieces_are_lines(plan, batch, piece, out);
+  const bool in_lines = streaming && stream != nullptr && pieces_are_lines(plan, whole, batch, piece, out);
   const bool gathers = streaming && !in_lines;
   const auto permute = in_lines ? stream : micro.permute_pieces;
   // The dims of a tile, along which pieces are moved together first: the longest, unless they adjoin or are
