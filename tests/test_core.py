@@ -1125,8 +1125,12 @@ def test_threads_of_cores_that_move_lines_take_bands() -> None:
         ((184, 4, 2), (2, 1, 0), 8, "tile", (2, 1), [2, 4, 56]),  # threads cut between whole lines
         ((50, 70, 90, 80), (3, 2, 1, 0), 4, "staged", None, [80, 1, 1, 50]),  # long enough as they are
         ((2000, 3, 40), (0, 2, 1), 4, "tile", None, [1, 40, 3]),  # merged in registers
-        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", (2, 1), [1, 1, 4, 1, 16, 3]),  # and too short for it
-        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 2, "tile", None, [1, 1, 1, 1, 16, 3]),  # but else by element
+        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", (3, 1), [1, 1, 14, 8, 16, 3]),  # in runs
+        ((8, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 2, "tile", (4, 1), [1, 1, 14, 16, 16, 3]),
+        ((8, 14, 14, 16, 16, 3), (0, 5, 1, 3, 2, 4), 4, "tile", (1, 3), [1, 3, 1, 8, 14, 16]),
+        ((64, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "staged", (3, 1), [1, 1, 14, 16, 16, 3]),
+        ((2, 3, 2048, 2, 2048, 2), (0, 2, 4, 3, 5, 1), 4, "staged", (2, 1), [1, 1, 512, 1, 2, 3]),  # as memory holds
+        ((2, 4, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4, "tile", (2, 1), [1, 1, 4, 1, 16, 4]),  # in lanes
         ((400, 500, 20, 3), (0, 2, 1, 3), 4, "staged", None, [1, 20, 64]),  # runs of 12 bytes as elements
         ((400, 500, 20, 16), (0, 2, 1, 3), 4, "tile", None, [1, 20, 2]),  # whole lines
     ],
@@ -1156,10 +1160,9 @@ TO_PIXELS = (0, 1, 4, 2, 5, 3)
 @pytest.mark.parametrize(
     ("shape", "dims", "size", "fused", "split"),  # the runs' dims, and what of which dim a piece has a part of
     [
-        ((64, 3, 14, 16, 14, 16), PATCHES, 1, (2, 2), (14, 2)),  # patches of images: two from each plane
-        ((64, 3, 28, 8, 28, 8), PATCHES, 1, (2, 2), (28, 7)),
-        ((64, 3, 14, 16, 14, 16), PATCHES, 2, (1, 2), None),  # past the caches one, that others follow,
-        ((64, 3, 14, 16, 14, 16), PATCHES, 4, (1, 2), None),  # or that is whole lines
+        ((64, 3, 14, 16, 14, 16), PATCHES, 1, None, None),  # patches of images: merged in runs by way of memory,
+        ((64, 3, 14, 16, 14, 16), PATCHES, 4, (1, 2), None),  # unless pieces are whole lines,
+        ((64, 56, 56, 4, 4, 3), (0, 5, 1, 3, 2, 4), 1, (4, 2), (56, 8)),  # or runs are short
         ((16, 4, 32, 2, 32, 2), PATCHES, 2, (2, 4), (32, 16)),
         ((64, 14, 14, 16, 16, 3), (0, 5, 1, 3, 2, 4), 2, (2, 2), (14, 2)),  # and back
         ((8, 16, 2, 2, 64, 64), TO_PIXELS, 1, (1, 2), None),

@@ -111,19 +111,17 @@ PLANTED = {
         "reproduce:",
         "avx512vbmi",
     ),
-    "pieces with a gap between them moved as one": (
+    "runs after the first few KiB merged where those were": (
         "cpu/micro_impl.h",
-        "while (end < rows && places[end] - places[end - 1] == bytes) ++end;",
-        "while (end < rows && places[end] - places[end - 1] >= bytes) ++end;",
+        "const int64_t* const to = places + first;",
+        "const int64_t* const to = places;",
         "wrong: byte",
-        "avx2",
     ),
-    "a piece whose end is left behind": (
+    "a run whose end is left behind": (
         "cpu/micro_impl.h",
-        "if (b < bytes) Lane::store(out + bytes - 16, Lane::load(in + bytes - 16));",
-        "if (b + 9 < bytes) Lane::store(out + bytes - 16, Lane::load(in + bytes - 16));",
+        "std::memcpy(out + bytes - n, &last, n);",
+        "if (n < 8) std::memcpy(out + bytes - n, &last, n);",
         "wrong: byte",
-        "avx2",
     ),
     "an odd element whose end is left behind": (
         "cpu/micro_tile.h",

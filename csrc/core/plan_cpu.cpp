@@ -216,11 +216,14 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   return e == 1 && (!m.tuned.near_cache || rows >= kManyRows || rows % kWholeParts == 0);
 }
 
+// What is moved in runs is staged as early as other short sides: 24 each of 5, 9, 12 and 20 MB, straight ->
+// so, Zen 4, one thread; two, .43 .25 .26 .27 -> .34 .32 .32 .45; .41 .28 .32 .39 -> .29 .26 .34 .59.
 bool stages_beyond_caches(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
   if (fills(p, m, m.tuned.meeting_rows_leave) && rows_meet(p, row, m) && !stored_in_blocks(p, m)) return true;
-  if (splits(p, row) || merges(p, row)) return fills(p, m, m.tuned.narrow_staged_leave);
+  if ((splits(p, row) || merges(p, row)) && !fuse_sides(p, row, m).fuse())
+    return fills(p, m, m.tuned.narrow_staged_leave);
   if (leaves_early(m) && e >= kWideStaged) return fills(p, m, kWideStagedLeave);
   if (std::min(rows, cols) * e >= kStagedSideBytes)
     return fills_or_conflicts(p, m, m.tuned.staged_leave[width_row(e)]);
@@ -392,11 +395,13 @@ bool reads_in_turn(const Plan& plan) {
 }
 
 // Whether what is staged is asked for, tiles ahead: not in pieces so long that the machine's prefetchers
-// follow them, nor in short ones that make long stretches. Not asked for -> asked for, 14 x 17 x 14 x 9 x 29
+// follow them, unless runs are merged of them (Zen 4, 36 of 25 MB, one thread; two, .42 -> .46; .50 -> .55),
+// nor in short ones that make long stretches. Not asked for -> asked for, 14 x 17 x 14 x 9 x 29
 // x 19 x 28 -> 3,2,6,0,4,1,5 in 1 byte, Zen 5, one thread; two, .26 .42 -> .53 .77 of a copy; Xeon, one .33
 // -> .38.
 bool stages_ask(const Plan& plan, const Machine& m) {
   const int64_t piece = tile_rows(plan) * plan.problem.element_bytes;
+  if (merges_runs(plan)) return true;
   return piece < m.tuned.followed_bytes && (piece >= kLine || !reads_in_turn(plan));
 }
 
@@ -560,9 +565,12 @@ bool takes(Kernel kernel, const Problem& p) {
 //   1 to 6 MB, one (111); AVX-512 without VBMI, two (51)    3.8 3.0 2.0 1.4; -  2.8 1.7 1.3
 //   8 to 40 MB, one (202); two (202)                        2.7 2.1 1.7 1.7; 3.1 2.2 1.8 1.7
 // Where sides of 16 bytes and more, 32 of wider elements, would be joined, so .4 to 1.3; of 1 and 2 bytes in
-// tiles of 257 to 512 bytes within the caches 1.0 to 1.3, past them .5 to .8.
+// tiles of 257 to 512 bytes within the caches 1.0 to 1.3, past them .5 to .8. Nor what tiles merge or split
+// in runs of some bytes, unless whole lines are written: 61 of 2 to 19 MB, one thread; two, pieces -> in runs
+// .37 .40 .44 -> .42 .40 .46; .38 .39 .42 -> .43 .38 .45, 44 of whole lines, in runs -> pieces .40 .52 .65 ->
+// .55 .56 .63; .42 .49 .63 -> .51 .55 .63, and runs of 6 to 12 bytes .47 .39 .51 -> .17 .14 .21.
 bool permutes_runs(const Problem& p, const Machine& m) {
-  constexpr int64_t kFewTimes = 2;
+  constexpr int64_t kFewTimes = 2, kRunBytes = 24;
   if (!m.permutes_runs[p.element_bytes > 1]) return false;
   const std::optional<Problem> tiles = has_tiles(p) ? p : with_runs_as_elements(p);
   if (!tiles || tiles->element_bytes >= kLaneBytes) return false;
@@ -571,9 +579,13 @@ bool permutes_runs(const Problem& p, const Machine& m) {
                 side = e <= 2 ? kLaneBytes : 2 * kLaneBytes;
   const int64_t rows = tiles->dims[row].extent, cols = tiles->dims[tiles->rank - 1].extent;
   if (std::min(rows, cols) * e >= side) return false;
-  if (is_plain(e) && rows * cols * e > small && !fuse_sides(*tiles, row, m).fuse()) return false;
+  const bool fuses = fuse_sides(*tiles, row, m).fuse();
+  if (is_plain(e) && rows * cols * e > small && !fuses) return false;
   const PieceDims piece = piece_of_runs(p, fills(p, m, m.tuned.runs_leave)).piece;
-  return piece.cols > 0 && element_count(p) * p.element_bytes * kFewTimes >= piece.bytes * piece.bytes;
+  if (piece.cols == 0) return false;
+  const bool in_runs = fuses && moved_runs(*tiles, row) != Runs::kNone && rows * cols * e >= kRunBytes;
+  if (in_runs && !writes_whole_lines(p, piece)) return false;
+  return element_count(p) * p.element_bytes * kFewTimes >= piece.bytes * piece.bytes;
 }
 
 // Whether small permutations are moved in registers. Of a copy, else and so (Zen 5; Xeon, both with AVX-512):
@@ -596,13 +608,14 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
   const int64_t row_bytes = cols.extent * p.element_bytes;
-  if (rows_adjoin(p, row)) {
+  const bool fuses = fuse_sides(p, row, m).fuse();
+  if (rows_adjoin(p, row) && !(fuses && moved_runs(p, row) == Runs::kMerged)) {
     const bool dense = cols.in_stride == p.dims[row].extent * p.element_bytes;
     if (dense && p.dims[row].extent * row_bytes <= m.tuned.tiny_matrix_bytes) return Kernel::kTile;
     if (row_bytes < kLine && !fills(p, m, m.tuned.runs_leave)) return Kernel::kTile;
   }
   if (streams_tiles(p, m) || carries_rows(p, m)) return Kernel::kTile;
-  if (keeps_lines(p, m) && !fuse_sides(p, row, m).fuse()) return Kernel::kTile;
+  if (keeps_lines(p, m) && !fuses) return Kernel::kTile;
   // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
   // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
   // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows

@@ -214,11 +214,24 @@ int64_t direct_rows(const Plan& plan, int64_t most) {
   return even_rows(plan, line, std::min(most, even_band(rows, most, line)));
 }
 
+// Of the staging memory, what a fused tile takes.
+int64_t staged_bytes(const Plan& plan) {
+  const int64_t tile = tile_rows(plan) * tile_cols(plan) * plan.problem.element_bytes;
+  return tile / adjoining_bytes(plan) * staged_pitch(staged_row_bytes(plan));
+}
+
 // All of each side's dims but its outermost are whole in a tile.
 void set_fused_tile(Plan& plan) {
   const Problem& p = plan.problem;
-  const TileShape wanted = plan.kernel == Kernel::kStaged ? staged_shape(p.element_bytes)
-                                                          : kFusedShape[width_row(p.element_bytes)];
+  const int64_t e = p.element_bytes;
+  const bool stages = plan.kernel == Kernel::kStaged;
+  TileShape wanted = stages ? staged_shape(e) : kFusedShape[width_row(e)];
+  int row = tile_row_dim(plan.kernel, p);
+  const int64_t few_rows = p.dims[row].extent, few_cols = p.dims[p.rank - 1].extent;
+  const int64_t share = element_count(p) * e / plan.threads;
+  const int64_t runs_bytes = std::min(stages ? kStagedRunsBytes : kRunsBytes, share);
+  if (merges_runs(plan)) wanted.rows = std::min(runs_bytes / (few_cols * e), kMostFused * few_rows);
+  if (splits_runs(plan)) wanted.cols = std::min(runs_bytes / (few_rows * e), kMostFused * few_cols);
   // In pieces of one size, of `whole` steps where they have so many.
   const auto cut = [&](int d, int64_t inner, int64_t most, int64_t whole) {
     const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
@@ -226,7 +239,6 @@ void set_fused_tile(Plan& plan) {
     const bool rounds = pieces > 1 && piece >= whole;
     plan.tile[d] = static_cast<int32_t>(rounds ? piece / whole * whole : piece);
   };
-  int row = tile_row_dim(plan.kernel, p);
   int64_t rows = 1, cols = 1;
   for (int k = 1; k < plan.fused_rows; ++k, row = next_row_dim(p, row)) {
     plan.tile[row] = static_cast<int32_t>(p.dims[row].extent);
@@ -239,7 +251,16 @@ void set_fused_tile(Plan& plan) {
     cols *= p.dims[d].extent;
   }
   // Threads are to share no line: columns are whole lines where that can be.
-  cut(first_col, cols, wanted.cols, kLine / std::gcd(cols * p.element_bytes, kLine));
+  cut(first_col, cols, wanted.cols, kLine / std::gcd(cols * e, kLine));
+  if (!stages || !merges_runs(plan)) return;
+  // The outermost dim that is more than one has parts, until the staging memory holds the rows.
+  while (staged_bytes(plan) > kStagingBytes) {
+    int outermost = -1;
+    for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d)) {
+      if (plan.tile[d] > 1) outermost = d;
+    }
+    plan.tile[outermost] = (plan.tile[outermost] + 1) / 2;
+  }
 }
 
 void set_rows_tile(Plan& plan) {
@@ -294,6 +315,32 @@ int next_row_dim(const Problem& p, int row) {
     if (d != row && p.dims[d].in_stride == p.dims[row].in_stride * p.dims[row].extent) return d;
   }
   return -1;
+}
+
+// Of a copy, by element, in lanes, or in pieces that registers permute -> in runs, patches of images and back
+// in 1, 2 and 4 bytes, drawn at random, Zen 4, one thread; two
+//   .1 to 5 MB (120)         .21 .33 .47 -> .36 .46 .51; .22 .31 .45 -> .37 .43 .48
+//   9 to 40 MB (100)         .21 .29 .40 -> .40 .49 .45; .24 .35 .45 -> .45 .55 .52
+//   AVX2, .1 to 5 MB (60)    .11 .19 .30 -> .28 .31 .41; .10 .20 .28 -> .25 .31 .35
+//         9 to 40 MB (60)    .18 .27 .35 -> .39 .40 .43; .22 .35 .46 -> .44 .50 .51
+// 32 x 3 x 37 x 14 x 37 x 14 -> 0,2,4,3,5,1 in 1 byte .15 -> .38, back .11 -> .34. What is a lane and more is
+// moved in lanes: 16 to 64 bytes (57), so .97 and .93 times as fast.
+Runs moved_runs(const Problem& p, int row) {
+  const int64_t e = p.element_bytes;
+  const Dim& rows = p.dims[row];
+  const Dim& cols = p.dims[p.rank - 1];
+  const bool out_adjoin = rows.out_stride == cols.extent * e, in_adjoin = cols.in_stride == rows.extent * e;
+  if (out_adjoin && !in_adjoin && merges(p, row) && cols.extent * e < kLaneBytes) return Runs::kMerged;
+  if (in_adjoin && !out_adjoin && splits(p, row) && rows.extent * e < kLaneBytes) return Runs::kSplit;
+  return Runs::kNone;
+}
+
+bool merges_runs(const Plan& plan) {
+  return is_fused(plan) && moved_runs(plan.problem, tile_row_dim(plan.kernel, plan.problem)) == Runs::kMerged;
+}
+
+bool splits_runs(const Plan& plan) {
+  return is_fused(plan) && moved_runs(plan.problem, tile_row_dim(plan.kernel, plan.problem)) == Runs::kSplit;
 }
 
 int64_t tile_rows(const Plan& plan) {
@@ -364,25 +411,28 @@ Sides fuse_sides(const Problem& p, int row, const Machine& m) {
   const int64_t e = p.element_bytes;
   int64_t rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
   if (std::min(rows, cols) * e >= m.tuned.short_side_bytes[width_row(e)]) return sides;
-  // What is split or merged in registers needs no longer a side than this, if it is dense on the other side,
-  // or so narrow that at places of its own it is less than half a lane, and stays within the caches. Else,
-  // Zen 5, one thread, so long -> as others, 300 x 7 x 700 x 8 -> 2,0,3,1 in 4 bytes .06 -> .56 of a copy,
-  // 300 x 5 x 700 x 6 in 8 .09 -> .53, 300 x 3 x 700 x 20 in 2 .08 -> .39; but 491 x 15 x 60 x 3 -> 3,1,0,2
-  // in 2 .45 -> .13.
-  constexpr int64_t kNarrowSideBytes = 32, kHalfLaneBytes = 8;
-  const bool stays = !fills(p, m, m.tuned.narrow_staged_leave);
-  const auto long_enough = [&](int64_t narrow, int64_t side, bool dense) {
-    const bool short_will_do = dense || (narrow * e < kHalfLaneBytes && stays);
-    return side * e >= (short_will_do ? kNarrowSideBytes : kFusedSideBytes);
+  // What is split or merged in registers needs no longer a side than this, if it is dense on the other side.
+  // Else, Zen 5, one thread, so long -> as others, 300 x 7 x 700 x 8 -> 2,0,3,1 in 4 bytes .06 -> .56 of a
+  // copy, 300 x 5 x 700 x 6 in 8 .09 -> .53.
+  constexpr int64_t kNarrowSideBytes = 32;
+  const auto long_enough = [&](int64_t side, bool dense) {
+    return side * e >= (dense ? kNarrowSideBytes : kFusedSideBytes);
   };
-  if (splits(p, row) && long_enough(rows, cols, rows_adjoin(p, row))) return sides;
-  if (merges(p, row) && long_enough(cols, rows, p.dims[p.rank - 1].in_stride == rows * e)) return sides;
+  if (splits(p, row) && long_enough(cols, rows_adjoin(p, row))) return sides;
+  if (merges(p, row) && long_enough(rows, p.dims[p.rank - 1].in_stride == rows * e)) return sides;
+  // Runs are joined up to kRunsBytes, and no more than a table holds.
+  const Runs runs = moved_runs(p, row);
+  const int64_t run = rows * cols;
+  const auto is_short = [&](int64_t side, Runs moved) {
+    if (runs == Runs::kNone) return side * e < kFusedSideBytes;
+    return runs == moved && rows * cols * e < kRunsBytes && rows * cols <= run * kMostFused;
+  };
   uint64_t in_rows = uint64_t{1} << row;
   for (;;) {
     const int next_row = next_row_dim(p, row);
     const int next_col = p.rank - 1 - sides.col_dims;
-    const bool more_rows = rows * e < kFusedSideBytes && next_row >= 0 && next_row <= next_col;
-    const bool more_cols = cols * e < kFusedSideBytes && next_col >= 0 && !(in_rows >> next_col & 1) &&
+    const bool more_rows = is_short(rows, Runs::kMerged) && next_row >= 0 && next_row <= next_col;
+    const bool more_cols = is_short(cols, Runs::kSplit) && next_col >= 0 && !(in_rows >> next_col & 1) &&
                            p.dims[next_col].out_stride == cols * e;
     if (more_rows && (!more_cols || rows <= cols)) {
       row = next_row;

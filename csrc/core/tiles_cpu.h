@@ -18,8 +18,16 @@ int tile_row_dim(Kernel kernel, const Problem& normalised);
 // The dim that continues `row` in the input, which a fused tile's rows are numbered by too; -1 if none.
 int next_row_dim(const Problem& normalised, int row);
 
-// Most rows, and most columns, of a tile whose sides are several dims.
+// Most rows, and most columns, of a tile whose sides are several dims; runs, where they are merged or split.
 inline constexpr int64_t kMostFused = 1024;
+
+// Fused tiles of a few columns, less than a lane together, whose rows follow one another in the output: runs
+// of them, as long as the first row dim, are merged of the columns. Or of a few rows whose columns follow one
+// another in the input, where runs are split into rows. Neither what is dense on both sides.
+enum class Runs : uint8_t { kNone, kMerged, kSplit };
+Runs moved_runs(const Problem& normalised, int row);
+bool merges_runs(const Plan& plan);
+bool splits_runs(const Plan& plan);
 
 // kRows: short runs that follow one another in the output, as plan.fused_cols = 2 says, are gathered about so
 // many bytes at a time for each of so many rows at most, and streamed as whole lines.

@@ -97,6 +97,12 @@ inline constexpr int64_t kSplitRowBytes = 16 << 10;
 // with nothing beside (Zen 5, 1024^2 to 4096^2). Of 1 to 8 bytes.
 inline constexpr TileShape kStoredBlocksShape[] = {{256, 2048}, {128, 2048}, {1024, 1024}, {1024, 512}};
 
+// Of a fused tile that merges or splits runs, bytes; and of one that does and is staged. Zen 4, one thread;
+// two, 36 problems each
+//   of .6 MB, 4, 8, 16, 32 and 64 KiB       .37 .42 .42 .44 .44; .36 .40 .41 .43 .43
+//   of 25 MB, staged, 8, 16, 32 and 128     .33 .36 .38 .38; .40 .44 (16 and 128)
+inline constexpr int64_t kRunsBytes = 32 << 10, kStagedRunsBytes = 128 << 10;
+
 // A side that is joined with other dims is made so long.
 inline constexpr int64_t kFusedSideBytes = 256;
 

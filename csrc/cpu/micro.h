@@ -69,6 +69,16 @@ struct MicroKernels {
                                    const int64_t* out_places, int64_t rows, int64_t cols);
   TransposePlaced transpose_placed[11];
 
+  // The same of few columns whose rows follow one another in the output, and of few rows whose columns do in
+  // the input, in runs of so many: run k is places[k] bytes from `out`, or `in`, and has at most 8 KiB. For
+  // elements of 1 to 4 bytes, indexed likewise.
+  using MergeRuns = void (*)(const char* in, int64_t in_pitch, char* out, const int64_t* places, int64_t runs,
+                             int64_t run_rows, int64_t cols);
+  using SplitRuns = void (*)(const char* in, const int64_t* places, char* out, int64_t out_pitch,
+                             int64_t runs, int64_t run_cols, int64_t rows);
+  MergeRuns merge_runs[3];
+  SplitRuns split_runs[3];
+
   // Small permutations: fills a piece's index, once, and moves pieces; steps are the bytes from one to the
   // next.
   void (*index_piece)(Piece& piece);

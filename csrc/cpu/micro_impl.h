@@ -119,42 +119,46 @@ void transpose(int64_t bytes, const char* in, int64_t in_pitch, char* out, int64
   if constexpr (e <= 16) transpose_matrix<I, e, streaming, order, to_l1>(from, to, rows, cols);
 }
 
-// Up to some lines' worth of bytes, in as few moves as can be, of which the last may overlap.
-template <class I>
-TX_INLINE void copy_piece(char* out, const char* in, int64_t bytes) {
-  const auto ends = [&]<class Word>(Word) {
-    Word first, last;
-    std::memcpy(&first, in, sizeof first);
-    std::memcpy(&last, in + bytes - sizeof last, sizeof last);
-    std::memcpy(out, &first, sizeof first);
-    std::memcpy(out + bytes - sizeof last, &last, sizeof last);
-  };
-  constexpr int64_t kVec = sizeof(typename I::Vec);
-  if (bytes >= 16) {
-    int64_t b = 0;
-    for (; b + kVec <= bytes; b += kVec) I::store(out + b, I::load(in + b));
-    for (; b + 16 <= bytes; b += 16) Lane::store(out + b, Lane::load(in + b));
-    if (b < bytes) Lane::store(out + bytes - 16, Lane::load(in + bytes - 16));
-  } else if (bytes >= 8) {
-    ends(uint64_t{});
-  } else if (bytes >= 4) {
-    ends(uint32_t{});
-  } else if (bytes >= 2) {
-    ends(uint16_t{});
-  } else {
-    *out = *in;
-  }
+// What is merged or split in runs at a time: 2 and 4 KiB .41 and .43 of a copy, so .44 (Zen 4, 36 problems).
+constexpr int64_t kRunsAtOnce = 8192;
+
+// From n to 2 n bytes, in two moves that may overlap.
+template <int n>
+TX_INLINE void copy_ends(char* out, const char* in, int64_t bytes) {
+  struct {
+    char byte[n];
+  } first, last;
+  std::memcpy(&first, in, n);
+  std::memcpy(&last, in + bytes - n, n);
+  std::memcpy(out, &first, n);
+  std::memcpy(out + bytes - n, &last, n);
 }
 
-// Calls work(n, count) for those of `rows` that follow one another, `bytes` long each.
-template <class F>
-TX_INLINE void for_adjoining(const int64_t* places, int64_t rows, int64_t bytes, const F& work) {
-  for (int64_t n = 0; n < rows;) {
-    int64_t end = n + 1;
-    while (end < rows && places[end] - places[end - 1] == bytes) ++end;
-    work(n, end - n);
-    n = end;
+// Some vectors' worth of bytes and more.
+template <class I>
+TX_INLINE void copy_vectors(char* out, const char* in, int64_t bytes) {
+  constexpr int64_t kVec = sizeof(typename I::Vec);
+  for (int64_t b = 0; b + kVec < bytes; b += kVec) {
+    I::store(out + b, I::load(in + b));
+    TX_NEXT_ROW(b);  // or GCC calls memmove()
   }
+  I::store(out + bytes - kVec, I::load(in + bytes - kVec));
+}
+
+// Calls work(copy) with what copies runs of so many bytes.
+template <class I, class F>
+TX_INLINE void with_copy(int64_t bytes, const F& work) {
+  constexpr int kVec = sizeof(typename I::Vec);
+  const auto fits = [&]<int n>(std::integral_constant<int, n>) {
+    if (n > kVec || bytes < n || bytes > 2 * n) return false;
+    work([](char* out, const char* in, int64_t size) { copy_ends<n>(out, in, size); });
+    return true;
+  };
+  if (bytes > 2 * kVec)
+    return work([](char* out, const char* in, int64_t size) { copy_vectors<I>(out, in, size); });
+  [&]<int... log>(std::integer_sequence<int, log...>) {
+    (fits(std::integral_constant<int, 1 << log>()) || ...);
+  }(std::make_integer_sequence<int, 7>());
 }
 
 // Of rows at places of their own: whether they are `pitch` bytes apart.
@@ -165,38 +169,46 @@ TX_INLINE bool are_pitched(const int64_t* places, int64_t rows, int64_t pitch) {
   return true;
 }
 
-// Whether it took the block, of a side that is less than half a lane and would else be moved by element: few
-// columns are merged, or few rows split, a few KiB at a time, by way of memory that has them side by side.
-// There, or from there, they are moved in pieces as long as they adjoin. (By way of memory what is half a
-// lane and more loses: Zen 5, one thread, 51 x 68 x 15 x 37 x 17 -> 1,4,0,3,2 in 1 byte .28 -> .12 of a
-// copy.)
+// Calls work(first, count) for some KiB of runs at a time.
+template <class F>
+TX_INLINE void for_some_runs(int64_t runs, int64_t run_bytes, const F& work) {
+  const int64_t most = kRunsAtOnce / run_bytes;
+  for (int64_t k = 0; k < runs; k += most) work(k, most < runs - k ? most : runs - k);
+}
+
+// By way of memory that has the columns, or rows, side by side: there, or from there, runs are moved whole.
 template <class I, int e>
-TX_INLINE bool transpose_narrow_placed(const char* in, const int64_t* in_places, char* out,
-                                       const int64_t* out_places, int64_t rows, int64_t cols) {
-  constexpr int64_t kBytes = 4096, kSide = Tile<I, e>::kSide;
-  const auto is_few = [](int64_t count) { return count >= 2 && count < 8 / e; };
-  const int64_t in_pitch = cols > 1 ? in_places[1] - in_places[0] : 0;
-  const int64_t out_pitch = rows > 1 ? out_places[1] - out_places[0] : 0;
-  const bool merges = is_few(cols) && are_pitched(in_places, cols, in_pitch);
-  if (!merges && !(is_few(rows) && are_pitched(out_places, rows, out_pitch))) return false;
-  const int64_t few = merges ? cols : rows, many = merges ? rows : cols, bytes = few * e;
-  const int64_t most = kBytes / bytes / kSide * kSide;
-  alignas(kLine) char together[kBytes];
-  for (int64_t n = 0; n < many; n += most) {
-    const int64_t count = most < many - n ? most : many - n;
-    if (merges) {
-      transpose<I, e>(e, in + in_places[0] + n * e, in_pitch, together, bytes, count, cols);
-      for_adjoining(out_places + n, count, bytes, [&](int64_t k, int64_t adjoining) {
-        copy_piece<I>(out + out_places[n + k], together + k * bytes, adjoining * bytes);
-      });
-    } else {
-      for_adjoining(in_places + n, count, bytes, [&](int64_t k, int64_t adjoining) {
-        copy_piece<I>(together + k * bytes, in + in_places[n + k], adjoining * bytes);
-      });
-      transpose<I, e>(e, together, bytes, out + out_places[0] + n * e, out_pitch, rows, count);
-    }
-  }
-  return true;
+void merge_runs(const char* in, int64_t in_pitch, char* out, const int64_t* places, int64_t runs,
+                int64_t run_rows, int64_t cols) {
+  const int64_t bytes = cols * e, run = run_rows * bytes;
+  alignas(kLine) char merged[kRunsAtOnce];
+  for_some_runs(runs, run, [=, &merged](int64_t first, int64_t count) {
+    const int64_t* const to = places + first;
+    transpose<I, e>(e, in + first * run_rows * e, in_pitch, merged, bytes, count * run_rows, cols);
+    with_copy<I>(run, [=, &merged](const auto& copy) {
+      for (int64_t r = 0; r < count; ++r) copy(out + to[r], merged + r * run, run);
+    });
+  });
+}
+
+template <class I, int e>
+void split_runs(const char* in, const int64_t* places, char* out, int64_t out_pitch, int64_t runs,
+                int64_t run_cols, int64_t rows) {
+  const int64_t bytes = rows * e, run = run_cols * bytes;
+  alignas(kLine) char together[kRunsAtOnce];
+  for_some_runs(runs, run, [=, &together](int64_t first, int64_t count) {
+    const int64_t* const from = places + first;
+    with_copy<I>(run, [=, &together](const auto& copy) {
+      for (int64_t r = 0; r < count; ++r) copy(together + r * run, in + from[r], run);
+    });
+    transpose<I, e>(e, together, bytes, out + first * run_cols * e, out_pitch, rows, count * run_cols);
+  });
+}
+
+// Columns, or rows, of less than half a lane, that would else be moved by element.
+template <int e>
+TX_INLINE bool are_less_than_half_a_lane(const int64_t* places, int64_t count) {
+  return count >= 2 && count < 8 / e && are_pitched(places, count, places[1] - places[0]);
 }
 
 template <class I, int e>
@@ -208,7 +220,10 @@ void transpose_placed(int64_t bytes, const char* in, const int64_t* in_places, c
     if (e > 16 || bytes < e) return transpose_odd<I, e>(bytes, from, to, rows, cols);
   }
   if constexpr (e <= 2 && I::kShuffles) {
-    if (transpose_narrow_placed<I, e>(in, in_places, out, out_places, rows, cols)) return;
+    if (are_less_than_half_a_lane<e>(in_places, cols))
+      return merge_runs<I, e>(in, in_places[1] - in_places[0], out, out_places, rows, 1, cols);
+    if (are_less_than_half_a_lane<e>(out_places, rows))
+      return split_runs<I, e>(in, in_places, out, out_places[1] - out_places[0], cols, 1, rows);
   }
   if constexpr (e <= 16) transpose_matrix<I, e, false, TileOrder::kInTurn, false>(from, to, rows, cols);
 }
@@ -394,6 +409,8 @@ constexpr MicroKernels micro_kernels(const char* name) {
       {transpose_placed<I, 1>, transpose_placed<I, 2>, transpose_placed<I, 4>, transpose_placed<I, 8>,
        transpose_placed<I, 16>, transpose_placed<I, 32>, transpose_placed<I, 64>, transpose_placed<I, 128>,
        transpose_placed<I, 256>, transpose_placed<I, 512>, transpose_placed<I, 1024>},
+      {merge_runs<I, 1>, merge_runs<I, 2>, merge_runs<I, 4>},
+      {split_runs<I, 1>, split_runs<I, 2>, split_runs<I, 4>},
       Pieces<I>::index,
       Pieces<I>::run,
       {Pieces<I>::most(true), Pieces<I>::most(false)},

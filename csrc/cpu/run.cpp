@@ -177,15 +177,16 @@ int64_t add_places(int64_t* places, int64_t count, int64_t extent, int64_t strid
   return count * extent;
 }
 
-// A tile's row dims, and where a fused tile's columns lie in the input, in bytes from its first; an empty
-// table for other plans.
+// A tile's row dims, and where a fused tile's columns lie in the input, or the runs that it splits, in bytes
+// from its first; an empty table for other plans.
 struct Places {
   explicit Places(const Plan& plan) {
     const Problem& p = plan.problem;
     for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d))
       row_dims[k] = d;
     int64_t cols = 1;
-    for (int k = 1; is_fused(plan) && k <= plan.fused_cols; ++k) {
+    in[0] = 0;
+    for (int k = splits_runs(plan) ? 2 : 1; is_fused(plan) && k <= plan.fused_cols; ++k) {
       const Dim& dim = p.dims[p.rank - k];
       cols = add_places(in, cols, plan.tile[p.rank - k], dim.in_stride);
     }
@@ -204,21 +205,58 @@ struct Shape {
   int64_t rows = 1, cols = 1;
 };
 
+// Moves a fused tile to rows at places of their own, or to the runs that it merges.
+class FusedTile {
+ public:
+  FusedTile(const Plan& plan, const Places& places, const int64_t* out_places)
+      : p_(plan.problem),
+        in_places_(places.in),
+        out_places_(out_places),
+        merges_(merges_runs(plan)),
+        splits_(splits_runs(plan)),
+        run_(merges_   ? plan.tile[places.row_dims[0]]
+             : splits_ ? plan.tile[p_.rank - 1]
+                       : 1),
+        transpose_(of_width(micro_kernels_in_use().transpose_placed, p_)) {
+    const MicroKernels& micro = micro_kernels_in_use();
+    if (merges_) merge_ = of_width(micro.merge_runs, p_);
+    if (splits_) split_ = of_width(micro.split_runs, p_);
+  }
+
+  void move(const char* in, char* out, const Shape& shape) const {
+    if (merges_) {
+      merge_(in, p_.dims[p_.rank - 1].in_stride, out, out_places_, shape.rows / run_, run_, shape.cols);
+    } else if (splits_) {
+      split_(in, in_places_, out, out_places_[1], shape.cols / run_, run_, shape.rows);
+    } else {
+      transpose_(p_.element_bytes, in, in_places_, out, out_places_, shape.rows, shape.cols);
+    }
+  }
+
+ private:
+  const Problem& p_;
+  const int64_t* const in_places_;
+  const int64_t* const out_places_;
+  const bool merges_, splits_;
+  const int64_t run_;  // rows, or columns, that it has
+  const MicroKernels::TransposePlaced transpose_;
+  MicroKernels::MergeRuns merge_ = nullptr;
+  MicroKernels::SplitRuns split_ = nullptr;
+};
+
 void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Places places(plan);
-  int64_t out_places[kMostFused], rows = 1;  // of output row i
-  for (int k = 0; k < plan.fused_rows; ++k) {
+  int64_t out_places[kMostFused], rows = 1;  // of output row i, or of run i
+  out_places[0] = 0;
+  for (int k = merges_runs(plan) ? 1 : 0; k < plan.fused_rows; ++k) {
     const int d = places.row_dims[k];
     rows = add_places(out_places, rows, plan.tile[d], plan.problem.dims[d].out_stride);
   }
-  const auto transpose = of_width(micro_kernels_in_use().transpose_placed, plan.problem);
+  const FusedTile fused(plan, places, out_places);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     TileWalk at(plan, first);
-    for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      const Shape shape(plan, places, at);
-      transpose(plan.problem.element_bytes, in + at.in, places.in, out + at.out, out_places, shape.rows,
-                shape.cols);
-    }
+    for (int64_t tile = first; tile < last; ++tile, at.next())
+      fused.move(in + at.in, out + at.out, Shape(plan, places, at));
   });
 }
 
@@ -231,8 +269,8 @@ void copy_lines(char* out, const char* in, int64_t lines) {
 struct StagedPlaces {
   StagedPlaces(const Plan& plan, const Places& places, int first_adjoining, int64_t pitch) {
     int64_t rows = 1, staged_rows = 1;
-    out[0] = 0;
-    for (int k = 0; is_fused(plan) && k < plan.fused_rows; ++k) {
+    staged[0] = out[0] = 0;
+    for (int k = merges_runs(plan) ? 1 : 0; is_fused(plan) && k < plan.fused_rows; ++k) {
       const int d = places.row_dims[k];
       const int64_t out_stride = plan.problem.dims[d].out_stride;
       if (d >= first_adjoining) {
@@ -262,7 +300,7 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
   const StagedPlaces staged_places(plan, places, first_adjoining, pitch);
   const MicroKernels& micro = micro_kernels_in_use();
   const auto transpose = of_width(micro.transpose, p);
-  const auto transpose_placed = of_width(micro.transpose_placed, p);
+  const FusedTile fused(plan, places, staged_places.staged);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char memory[kStagingBytes + 2 * kLine];
     StagedRows staged(plan.stores == Stores::kStreaming ? micro.stream : copy_lines, memory, pitch,
@@ -270,10 +308,10 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
     TileWalk at(plan, first);
     Prefetcher ahead(plan, places.row_dims, in, first + 1, last);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      const auto [rows, cols] = Shape(plan, places, at);
+      const Shape shape(plan, places, at);
       int64_t parts = 1;  // rows of the tile in a staged row
       for (int d = first_adjoining; d < first_col; ++d) parts *= at.extent[d];
-      const int64_t staged_rows = rows / parts;
+      const int64_t staged_rows = shape.rows / parts;
       const bool rows_end = !staged.continues(out + at.out, staged_rows);
       if (rows_end || staged.filled() + most_bytes > row_bytes) {
         // Spread over the lines written: more prefetches at a time than the core can queue are dropped.
@@ -284,13 +322,12 @@ void run_staged(const Plan& plan, const char* in, char* out, ParallelFor paralle
         if (rows_end) staged.begin(out + at.out, staged_rows);
       }
       if (is_fused(plan)) {
-        transpose_placed(p.element_bytes, in + at.in, places.in, staged.next(), staged_places.staged, rows,
-                         cols);
+        fused.move(in + at.in, staged.next(), shape);
       } else {
         transpose(p.element_bytes, in + at.in, in_pitch, staged.next(),
-                  adjoin ? cols * p.element_bytes : pitch, rows, cols);
+                  adjoin ? shape.cols * p.element_bytes : pitch, shape.rows, shape.cols);
       }
-      staged.add(parts * cols * p.element_bytes);
+      staged.add(parts * shape.cols * p.element_bytes);
     }
     staged.write(true, [](int64_t, int64_t) {});
     micro.fence();
