@@ -1162,6 +1162,7 @@ TO_PIXELS = (0, 1, 4, 2, 5, 3)
     [
         ((64, 3, 14, 16, 14, 16), PATCHES, 1, None, None),  # patches of images: merged in runs by way of memory,
         ((64, 3, 14, 16, 14, 16), PATCHES, 4, (1, 2), None),  # unless pieces are whole lines,
+        ((9, 39, 16, 12, 12, 2), (0, 5, 1, 3, 2, 4), 1, None, None),  # not when all of a dim would be,
         ((64, 56, 56, 4, 4, 3), (0, 5, 1, 3, 2, 4), 1, (4, 2), (56, 8)),  # or runs are short
         ((16, 4, 32, 2, 32, 2), PATCHES, 2, (2, 4), (32, 16)),
         ((64, 14, 14, 16, 16, 3), (0, 5, 1, 3, 2, 4), 2, (2, 2), (14, 2)),  # and back

@@ -581,10 +581,10 @@ bool permutes_runs(const Problem& p, const Machine& m) {
   if (std::min(rows, cols) * e >= side) return false;
   const bool fuses = fuse_sides(*tiles, row, m).fuse();
   if (is_plain(e) && rows * cols * e > small && !fuses) return false;
-  const PieceDims piece = piece_of_runs(p, fills(p, m, m.tuned.runs_leave)).piece;
+  const auto [of_pieces, piece] = piece_of_runs(p, fills(p, m, m.tuned.runs_leave));
   if (piece.cols == 0) return false;
   const bool in_runs = fuses && moved_runs(*tiles, row) != Runs::kNone && rows * cols * e >= kRunBytes;
-  if (in_runs && !writes_whole_lines(p, piece)) return false;
+  if (in_runs && !writes_whole_lines(of_pieces, piece)) return false;
   return element_count(p) * p.element_bytes * kFewTimes >= piece.bytes * piece.bytes;
 }
 

@@ -227,11 +227,11 @@ void set_fused_tile(Plan& plan) {
   const bool stages = plan.kernel == Kernel::kStaged;
   TileShape wanted = stages ? staged_shape(e) : kFusedShape[width_row(e)];
   int row = tile_row_dim(plan.kernel, p);
-  const int64_t few_rows = p.dims[row].extent, few_cols = p.dims[p.rank - 1].extent;
+  const int64_t first_rows = p.dims[row].extent, first_cols = p.dims[p.rank - 1].extent;  // of a run, or few
   const int64_t share = element_count(p) * e / plan.threads;
   const int64_t runs_bytes = std::min(stages ? kStagedRunsBytes : kRunsBytes, share);
-  if (merges_runs(plan)) wanted.rows = std::min(runs_bytes / (few_cols * e), kMostFused * few_rows);
-  if (splits_runs(plan)) wanted.cols = std::min(runs_bytes / (few_rows * e), kMostFused * few_cols);
+  if (merges_runs(plan)) wanted.rows = std::min(runs_bytes / (first_cols * e), kMostFused * first_rows);
+  if (splits_runs(plan)) wanted.cols = std::min(runs_bytes / (first_rows * e), kMostFused * first_cols);
   // In pieces of one size, of `whole` steps where they have so many.
   const auto cut = [&](int d, int64_t inner, int64_t most, int64_t whole) {
     const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
@@ -323,6 +323,8 @@ int next_row_dim(const Problem& p, int row) {
 //   9 to 40 MB (100)         .21 .29 .40 -> .40 .49 .45; .24 .35 .45 -> .45 .55 .52
 //   AVX2, .1 to 5 MB (60)    .11 .19 .30 -> .28 .31 .41; .10 .20 .28 -> .25 .31 .35
 //         9 to 40 MB (60)    .18 .27 .35 -> .39 .40 .43; .22 .35 .46 -> .44 .50 .51
+//   Xeon, 16 threads; four, .2 to 8 MB (50)    .17 .23 .38 -> .29 .38 .42; .12 .19 .32 -> .24 .33 .35
+//                           12 to 100 MB (30)  .20 .37 .54 -> .46 .59 .55; .16 .29 .38 -> .38 .45 .42
 // 32 x 3 x 37 x 14 x 37 x 14 -> 0,2,4,3,5,1 in 1 byte .15 -> .38, back .11 -> .34. What is a lane and more is
 // moved in lanes: 16 to 64 bytes (57), so .97 and .93 times as fast.
 Runs moved_runs(const Problem& p, int row) {
