@@ -401,7 +401,7 @@ bool reads_in_turn(const Plan& plan) {
 // -> .38.
 bool stages_ask(const Plan& plan, const Machine& m) {
   const int64_t piece = tile_rows(plan) * plan.problem.element_bytes;
-  if (merges_runs(plan)) return true;
+  if (moved_runs(plan) == Runs::kMerged) return true;
   return piece < m.tuned.followed_bytes && (piece >= kLine || !reads_in_turn(plan));
 }
 

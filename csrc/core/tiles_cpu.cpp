@@ -230,8 +230,9 @@ void set_fused_tile(Plan& plan) {
   const int64_t first_rows = p.dims[row].extent, first_cols = p.dims[p.rank - 1].extent;  // of a run, or few
   const int64_t share = element_count(p) * e / plan.threads;
   const int64_t runs_bytes = std::min(stages ? kStagedRunsBytes : kRunsBytes, share);
-  if (merges_runs(plan)) wanted.rows = std::min(runs_bytes / (first_cols * e), kMostFused * first_rows);
-  if (splits_runs(plan)) wanted.cols = std::min(runs_bytes / (first_rows * e), kMostFused * first_cols);
+  const Runs runs = moved_runs(plan);
+  if (runs == Runs::kMerged) wanted.rows = std::min(runs_bytes / (first_cols * e), kMostFused * first_rows);
+  if (runs == Runs::kSplit) wanted.cols = std::min(runs_bytes / (first_rows * e), kMostFused * first_cols);
   // In pieces of one size, of `whole` steps where they have so many.
   const auto cut = [&](int d, int64_t inner, int64_t most, int64_t whole) {
     const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
@@ -252,7 +253,7 @@ void set_fused_tile(Plan& plan) {
   }
   // Threads are to share no line: columns are whole lines where that can be.
   cut(first_col, cols, wanted.cols, kLine / std::gcd(cols * e, kLine));
-  if (!stages || !merges_runs(plan)) return;
+  if (!stages || runs != Runs::kMerged) return;
   // The outermost dim that is more than one has parts, until the staging memory holds the rows.
   while (staged_bytes(plan) > kStagingBytes) {
     int outermost = -1;
@@ -337,12 +338,8 @@ Runs moved_runs(const Problem& p, int row) {
   return Runs::kNone;
 }
 
-bool merges_runs(const Plan& plan) {
-  return is_fused(plan) && moved_runs(plan.problem, tile_row_dim(plan.kernel, plan.problem)) == Runs::kMerged;
-}
-
-bool splits_runs(const Plan& plan) {
-  return is_fused(plan) && moved_runs(plan.problem, tile_row_dim(plan.kernel, plan.problem)) == Runs::kSplit;
+Runs moved_runs(const Plan& plan) {
+  return is_fused(plan) ? moved_runs(plan.problem, tile_row_dim(plan.kernel, plan.problem)) : Runs::kNone;
 }
 
 int64_t tile_rows(const Plan& plan) {
@@ -422,7 +419,8 @@ Sides fuse_sides(const Problem& p, int row, const Machine& m) {
   };
   if (splits(p, row) && long_enough(cols, rows_adjoin(p, row))) return sides;
   if (merges(p, row) && long_enough(rows, p.dims[p.rank - 1].in_stride == rows * e)) return sides;
-  // Runs are joined up to kRunsBytes, and no more than a table holds.
+  // Runs are joined up to kRunsBytes, and no more than a table holds; each is shorter than the kernels take.
+  static_assert(kFusedSideBytes * kLaneBytes <= 8 << 10);
   const Runs runs = moved_runs(p, row);
   const int64_t run = rows * cols;
   const auto is_short = [&](int64_t side, Runs moved) {

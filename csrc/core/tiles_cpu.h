@@ -26,8 +26,7 @@ inline constexpr int64_t kMostFused = 1024;
 // another in the input, where runs are split into rows. Neither what is dense on both sides.
 enum class Runs : uint8_t { kNone, kMerged, kSplit };
 Runs moved_runs(const Problem& normalised, int row);
-bool merges_runs(const Plan& plan);
-bool splits_runs(const Plan& plan);
+Runs moved_runs(const Plan& plan);
 
 // kRows: short runs that follow one another in the output, as plan.fused_cols = 2 says, are gathered about so
 // many bytes at a time for each of so many rows at most, and streamed as whole lines.

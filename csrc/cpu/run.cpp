@@ -180,18 +180,19 @@ int64_t add_places(int64_t* places, int64_t count, int64_t extent, int64_t strid
 // A tile's row dims, and where a fused tile's columns lie in the input, or the runs that it splits, in bytes
 // from its first; an empty table for other plans.
 struct Places {
-  explicit Places(const Plan& plan) {
+  explicit Places(const Plan& plan) : runs(moved_runs(plan)) {
     const Problem& p = plan.problem;
     for (int k = 0, d = tile_row_dim(plan.kernel, p); k < plan.fused_rows; ++k, d = next_row_dim(p, d))
       row_dims[k] = d;
     int64_t cols = 1;
     in[0] = 0;
-    for (int k = splits_runs(plan) ? 2 : 1; is_fused(plan) && k <= plan.fused_cols; ++k) {
+    for (int k = runs == Runs::kSplit ? 2 : 1; is_fused(plan) && k <= plan.fused_cols; ++k) {
       const Dim& dim = p.dims[p.rank - k];
       cols = add_places(in, cols, plan.tile[p.rank - k], dim.in_stride);
     }
   }
 
+  const Runs runs;         // that the tile merges or splits
   int64_t in[kMostFused];  // of input row j, which is the tile's column j
   int row_dims[kMaxDims];  // innermost in the input first
 };
@@ -209,37 +210,40 @@ struct Shape {
 class FusedTile {
  public:
   FusedTile(const Plan& plan, const Places& places, const int64_t* out_places)
-      : p_(plan.problem),
-        in_places_(places.in),
-        out_places_(out_places),
-        merges_(merges_runs(plan)),
-        splits_(splits_runs(plan)),
-        run_(merges_   ? plan.tile[places.row_dims[0]]
-             : splits_ ? plan.tile[p_.rank - 1]
-                       : 1),
-        transpose_(of_width(micro_kernels_in_use().transpose_placed, p_)) {
+      : p_(plan.problem), places_(places), out_places_(out_places) {
     const MicroKernels& micro = micro_kernels_in_use();
-    if (merges_) merge_ = of_width(micro.merge_runs, p_);
-    if (splits_) split_ = of_width(micro.split_runs, p_);
+    switch (places.runs) {
+      case Runs::kNone:
+        transpose_ = of_width(micro.transpose_placed, p_);
+        break;
+      case Runs::kMerged:
+        merge_ = of_width(micro.merge_runs, p_);
+        run_ = plan.tile[places.row_dims[0]];
+        break;
+      case Runs::kSplit:
+        split_ = of_width(micro.split_runs, p_);
+        run_ = plan.tile[p_.rank - 1];
+    }
   }
 
   void move(const char* in, char* out, const Shape& shape) const {
-    if (merges_) {
-      merge_(in, p_.dims[p_.rank - 1].in_stride, out, out_places_, shape.rows / run_, run_, shape.cols);
-    } else if (splits_) {
-      split_(in, in_places_, out, out_places_[1], shape.cols / run_, run_, shape.rows);
-    } else {
-      transpose_(p_.element_bytes, in, in_places_, out, out_places_, shape.rows, shape.cols);
+    switch (places_.runs) {
+      case Runs::kNone:
+        return transpose_(p_.element_bytes, in, places_.in, out, out_places_, shape.rows, shape.cols);
+      case Runs::kMerged:
+        return merge_(in, p_.dims[p_.rank - 1].in_stride, out, out_places_, shape.rows / run_, run_,
+                      shape.cols);
+      case Runs::kSplit:
+        return split_(in, places_.in, out, out_places_[1], shape.cols / run_, run_, shape.rows);
     }
   }
 
  private:
   const Problem& p_;
-  const int64_t* const in_places_;
+  const Places& places_;
   const int64_t* const out_places_;
-  const bool merges_, splits_;
-  const int64_t run_;  // rows, or columns, that it has
-  const MicroKernels::TransposePlaced transpose_;
+  int64_t run_ = 1;  // rows, or columns, that it has
+  MicroKernels::TransposePlaced transpose_ = nullptr;
   MicroKernels::MergeRuns merge_ = nullptr;
   MicroKernels::SplitRuns split_ = nullptr;
 };
@@ -248,7 +252,7 @@ void run_fused_tile(const Plan& plan, const char* in, char* out, ParallelFor par
   const Places places(plan);
   int64_t out_places[kMostFused], rows = 1;  // of output row i, or of run i
   out_places[0] = 0;
-  for (int k = merges_runs(plan) ? 1 : 0; k < plan.fused_rows; ++k) {
+  for (int k = places.runs == Runs::kMerged ? 1 : 0; k < plan.fused_rows; ++k) {
     const int d = places.row_dims[k];
     rows = add_places(out_places, rows, plan.tile[d], plan.problem.dims[d].out_stride);
   }
@@ -270,7 +274,7 @@ struct StagedPlaces {
   StagedPlaces(const Plan& plan, const Places& places, int first_adjoining, int64_t pitch) {
     int64_t rows = 1, staged_rows = 1;
     staged[0] = out[0] = 0;
-    for (int k = merges_runs(plan) ? 1 : 0; is_fused(plan) && k < plan.fused_rows; ++k) {
+    for (int k = places.runs == Runs::kMerged ? 1 : 0; is_fused(plan) && k < plan.fused_rows; ++k) {
       const int d = places.row_dims[k];
       const int64_t out_stride = plan.problem.dims[d].out_stride;
       if (d >= first_adjoining) {
