@@ -1502,7 +1502,8 @@ def test_when_lines_of_two_vectors_leave_the_cache() -> None:
 
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
-    """Beyond a near cache; in blocks 2 bytes, and 1 and 4 where rows of either side meet in L1."""
+    """Beyond a near cache; in blocks 2 bytes, and 1 and 4 where rows of either side meet in L1, or, where vectors are
+    less than lines, where both sides are some lines."""
 
     def planned(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
@@ -1511,10 +1512,21 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
     def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         return planned((n, cols or n), (1, 0), size)
 
-    tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048, 64], 16: [1024, 16]}
+    lines = line_vectors == 1
+    tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048 if lines else 1024, 64], 16: [1024, 16]}
     assert {size: plan(8000, size).tile for size in tiles} == tiles  # bytes to rows far apart, too
-    assert [size for size in tiles if plan(8000, size).order == "in_blocks"] == [2]
+    assert [size for size in tiles if plan(8000, size).order == "in_blocks"] == ([2] if lines else [1, 2, 4])
     assert [size for size in tiles if plan(8192, size).order == "in_blocks"] == [1, 2, 4]
+    assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
+    assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin
+    stored = plan(2048, 1)
+    assert stored.order == "in_blocks" and stored.stores == "ordinary" and stored.tile == [256, 2048]
+    if not lines:
+        for shape, size in (((192, 448_000), 1), ((448_000, 192), 1), ((128, 160_000), 4), ((160_000, 128), 4)):
+            assert planned(shape, (1, 0), size).order == "in_blocks", (shape, size)
+        for shape, size in (((128, 640_000), 1), ((640_000, 128), 1), ((64, 320_000), 4), ((320_000, 64), 4)):
+            assert planned(shape, (1, 0), size).order == "in_turn", (shape, size)
+        return
     # Multiples of so many bytes: 1 byte, 256 of the input's rows and 512 of the output's; 4, 2 and 4 KiB.
     for n, cols, size, in_blocks in (
         *((8000, 7936, 1, True), (8000, 7808, 1, False), (7680, 8000, 1, True), (7936, 8000, 1, False)),
@@ -1530,36 +1542,23 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
             for rows, cols in shapes:
                 short = planned((80_000_000 // (rows * cols * size), rows, cols), (0, 2, 1), size)
                 assert (short.order == "in_blocks") == in_blocks, (size, rows, cols, short)
-    assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
-    assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin
-    stored = plan(2048, 1)
-    assert stored.order == "in_blocks" and stored.stores == "ordinary" and stored.tile == [256, 2048]
 
 
 @pytest.mark.parametrize(
     ("shape", "kernels"),
-    [((4096, 4096), "stream stream stream staged stream"), ((256, 128, 128), "tile tile" + 3 * " stream")],
+    [
+        ((4096, 4096), "stream stream stream stream stream"),
+        ((256, 128, 128), "tile tile stream stream stream"),
+        ((4096, 4112), "carry carry carry carry carry"),  # output rows alone meet in few sets of L1
+        ((4095, 4097), "carry carry carry carry carry"),  # no whole lines
+    ],
 )
 def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: str) -> None:
-    """But 8-byte elements only of rows that are near each other."""
     for size, kernel in zip(ALL_WIDTHS, kernels.split(), strict=True):
         problem = of_case(shape, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2), size)
-        plan = _C.plan_cpu(problem, 2, l3_bytes=32 << 20, line_vectors=2)
+        plan = _C.plan_cpu(problem, 2, l1_bytes=32 << 10, l3_bytes=32 << 20, line_vectors=2, carries_bytes=True)
         assert kernel_and_stores(plan) == kernel, (size, plan)
-
-
-def test_which_rows_are_carried() -> None:
-    """Elements do not lie across the words that vectors are put together of; bands of rows are of one size."""
-
-    def plan(shape: tuple[int, int], size: int, out_address: int, line_vectors: int = 1) -> _C.Plan:
-        problem = of_case(shape, (1, 0), size)
-        moved = _C.Problem(size, problem.extents, problem.in_strides, problem.out_strides, 64, out_address)
-        return _C.plan_cpu(moved, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=line_vectors)
-
-    assert [plan((3001, 3003), 8, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
-    assert [plan((3001, 3003), 16, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
-    assert [plan((3001, 3003), 4, 64, vectors).carries for vectors in (0, 1, 2)] == [False, True, False]
-    assert plan((20_001, 600), 4, 64).tile == [304, 128]  # not 512 and 88
+        assert plan.order == "in_turn" or not plan.carries, (size, plan)
 
 
 @pytest.mark.parametrize(

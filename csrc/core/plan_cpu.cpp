@@ -201,14 +201,19 @@ bool streamed_in_blocks_by_halves(const Problem& p) {
 //          64 and 128 rows of bytes, in blocks -> in tiles  .42 .49, .45 .46 -> .61 .79, .65 .75
 //          five of 576 to 960 rows                          .79, .66 -> .86, .76
 //          512 and 1024 rows                                .89 .89, .74 .74 -> .82 .84, .62 .62
+//   Zen 3, AVX2, both sides some lines, 1 and 4 bytes, eight each of 32 to 90 MB, two; one
+//                                                           .65 .86, .61 .76 -> .73 .95, .67 .89
+//          100000 x 64 x 64 in 1, 2000 x 64 x 128 in 4, two .91 .87 -> .86 .77
 bool streamed_in_blocks(const Problem& p, const Machine& m) {
-  constexpr int64_t kWholeParts = 512;
+  constexpr int64_t kWholeParts = 512, kFewBytes = 192, kFewWordBytes = 512;
   const int64_t e = p.element_bytes;
   if (!is_plain(e)) return false;
   if (e == 2) return true;
   const int row = tile_row_dim(Kernel::kTile, p);
   const int64_t rows = p.dims[row].extent, row_bytes = p.dims[p.rank - 1].extent * e;
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
+  if (leaves_early(m) && m.line_vectors > 1)
+    return std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);
   if (leaves_early(m)) return streamed_in_blocks_by_halves(p);
   const bool short_rows =
       row_bytes >= 2 * kLine && row_bytes <= kStreamedRowBytes && (rows >= kManyRows || m.tuned.asks_into_l1);
@@ -241,7 +246,7 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
 //   Xeon, 8191 x 8193 and 4095 x 4097, 16 threads     .49 .55 .61 .77 .82 -> .53 .59 .68 .71 .80
 //                                      4              .40 .47 .56 .70 .84 -> .44 .54 .59 .72 .76
 bool carries_blocks(const Problem& p, const Machine& m) {
-  if (splits(p, tile_row_dim(Kernel::kTile, p))) return false;
+  if (m.line_vectors != 1 || splits(p, tile_row_dim(Kernel::kTile, p))) return false;
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
@@ -252,6 +257,23 @@ bool carries_blocks(const Problem& p, const Machine& m) {
   return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
 }
 
+// Whether output rows alone, and not those of the input, meet in few sets of L1 where vectors are less than
+// lines: then rows are carried, or else staged, as a tile's lines are put together elsewhere first. Streamed
+// straight -> so, Zen 3, six each, one thread; two
+//   odd multiples of 2 KiB, 1, 4, 8 and 16 bytes    .28 .47 .54 .51; .39 .54 .58 .57
+//                                                -> .43 .59 .73 .84; .58 .67 .85 .91
+//   but where those of the input do, too            .42 .62 .69 .72; .51 .68 .72 .73
+//                                                -> .44 .55 .59 .67; .50 .62 .66 .71
+//   and 256 x 128 x 128 in 16 bytes                 .74; .78 -> .66; .69
+bool written_rows_meet(const Problem& p, const Machine& m) {
+  constexpr int64_t kMeeting = kL1WayBytes / 2;
+  const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
+  const Dim& cols = p.dims[p.rank - 1];
+  if (m.line_vectors <= 1 || !is_plain(p.element_bytes)) return false;
+  return rows.out_stride % kMeeting == 0 && cols.in_stride % kL1WayBytes != 0 &&
+         cols.extent * p.element_bytes > kMeeting;
+}
+
 // Whether direct tiles are streamed: where that pays, only whole lines of the output are written, and no dims
 // are joined. What is split or merged is as good as copied.
 bool streams_tiles(const Problem& p, const Machine& m) {
@@ -260,7 +282,7 @@ bool streams_tiles(const Problem& p, const Machine& m) {
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
   const bool can = e % kLine == 0 || (is_plain(e) && m.line_vectors > 0);
-  if (!can || !tiles_beyond_caches(p, m)) return false;
+  if (!can || !tiles_beyond_caches(p, m) || written_rows_meet(p, m)) return false;
   const bool merged = merges(p, row);
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
@@ -272,14 +294,16 @@ bool streams_tiles(const Problem& p, const Machine& m) {
   return writes_whole_lines(p, row, merged) && !fuse_sides(p, row, m).fuse();
 }
 
-// Whether tiles are streamed to rows at any pitch, which takes vectors of whole lines: each line is then
-// written from registers, where staging moves it through the core's caches twice. Staged -> so:
+// Whether tiles are streamed to rows at any pitch: each line is then written from registers, or from L1,
+// where staging moves it through the core's caches twice. Staged -> so:
 //   Zen 5, 23 problems; Xeon, 2 and 6 threads      .61 .55 .53 -> .73 .68 .66
 //   Zen 5; Xeon, 8191 x 8193 in 4 and 16 bytes     .71 .72, .51 .54 -> .81 .84, .53 .69
 //                2047 x 2049 in 4                  .61, .34 -> .84, .47
 //                3001 x 3003 in 2                  .71, .42 -> .90, .52
 //                37 x 301 x 403 -> 0,2,1 in 8      .57, .39 -> .78, .52
 //            but 8191 x 8193 in 2                  .70, .50 -> .67, .45 (Zen 5 in 1 .60 -> .43)
+//   Zen 3, eight a width of 32 to 90 MB, one thread; two
+//     .40 .47 .49 .53 .65; .37 .43 .55 .55 .63 -> .41 .49 .53 .69 .89; .52 .56 .69 .77 1.01
 //   Zen 5, shorter: 1401^2 to 1601^2 in 4, 601 x 30001 in 2, 200001 x 20 in 4   .50 .47 .53 -> .41 .42 .32
 //   bytes, with AVX-512 VBMI
 //     Zen 4, 6 to 140 MB, in huge pages (58, none slower); of 4 KB (39, none)  .51 .46 -> .67 .63
@@ -300,8 +324,10 @@ bool carries_rows(const Problem& p, const Machine& m) {
   if (!can_carry_rows(p, m) || keeps_lines(p, m)) return false;
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (splits(p, row))
-    return p.dims[p.rank - 1].extent * e >= kSplitCarriedBytes && fills(p, m, m.tuned.narrow_lines_leave);
+  if (splits(p, row)) {
+    return m.line_vectors == 1 && p.dims[p.rank - 1].extent * e >= kSplitCarriedBytes &&
+           fills(p, m, m.tuned.narrow_lines_leave);
+  }
   if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
   if (crosses(m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
@@ -661,7 +687,7 @@ Kernel choose(const Problem& p, const Machine& m) {
 
 bool can_carry_rows(const Problem& p, const CpuFacts& facts) {
   const int64_t e = p.element_bytes;
-  if (facts.line_vectors != 1 || !is_plain(e) || (e == 1 && !facts.carries_bytes)) return false;
+  if (facts.line_vectors == 0 || !is_plain(e) || (e == 1 && !facts.carries_bytes)) return false;
   uint64_t bits = p.out_address;
   for (int d = 0; d + 1 < p.rank; ++d) bits |= static_cast<uint64_t>(p.dims[d].out_stride);
   return bits % std::min<int64_t>(e, 8) == 0;

@@ -4,8 +4,8 @@
 //
 // How the measurements read: parts of the speed of a copy of as many bytes, "before -> with this". Problems
 // are named, or drawn at random and then summed up by their geometric mean; in rows, by bytes of an element.
-// Zen 4 and Zen 5 are two cores, Xeon 16, all with AVX-512 unless it says AVX2, and all their threads take
-// part unless it says how many.
+// Zen 4 and Zen 5 are two cores, Xeon 16, all with AVX-512 unless it says AVX2, and Zen 3 two that have AVX2
+// alone; all their threads take part unless it says how many.
 #pragma once
 
 #include <array>
@@ -185,8 +185,9 @@ inline constexpr int kWideStagedLeave = 6;
 //   Xeon, 16 threads; 4, 8192^2, 8000^2, 4096^2 in 1 byte    staged .54 .48, in blocks .66 .62
 //   Zen 5, not in blocks, 8192^2 in 1 byte                   .61 -> .70
 //   AVX2 on Zen 4, 8192^2 in 1 byte                          .29 -> .50
-//     but past the table, 2048^2 and 4096^2 in 8 bytes       .82 .72 -> .70 .61
-inline constexpr ByWidth<int64_t> kStreamedPitch = {5 << 10, INT64_MAX, INT64_MAX, 5 << 10, INT64_MAX};
+//     but 2048^2 and 4096^2 in 8 bytes                       .82 .72 -> .70 .61
+//   Zen 3, eight of 32 to 90 MB in 8 bytes, one thread; two  .53; .54 -> .79; .81
+inline constexpr ByWidth<int64_t> kStreamedPitch = {5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
 
 // Few rows, of a vector lane or more, grow side by side at any distance.
 inline constexpr int64_t kStreamedFew = 16;

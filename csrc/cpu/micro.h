@@ -110,8 +110,8 @@ struct MicroKernels {
     // To rows at any pitch: each line is put together of what `carried` has, kLine bytes a row, which come
     // before, and of what is new. What is new last stays there. `cols` are whole lines; their addresses are
     // multiples of 8 bytes, or of the element's if fewer. For elements of 1 to 16 bytes, indexed likewise;
-    // null where a line is not one vector, for bytes also where these are not permuted. In tiles, and in
-    // blocks.
+    // null where line_vectors is 0, for bytes also where vectors are lines but bytes are not permuted. In
+    // tiles, and in blocks, these null where a line is not one vector.
     StreamCarried carried[5];
     StreamCarried carried_blocks[5];
   };
