@@ -265,11 +265,12 @@ bool carries_blocks(const Problem& p, const Machine& m) {
 //   but where those of the input do, too            .42 .62 .69 .72; .51 .68 .72 .73
 //                                                -> .44 .55 .59 .67; .50 .62 .66 .71
 //   and 256 x 128 x 128 in 16 bytes                 .74; .78 -> .66; .69
+//   Xeon, AVX2, six each, 16 threads, 4 and 16      .70 .85 -> .62 .61
 bool written_rows_meet(const Problem& p, const Machine& m) {
   constexpr int64_t kMeeting = kL1WayBytes / 2;
   const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
   const Dim& cols = p.dims[p.rank - 1];
-  if (m.line_vectors <= 1 || !is_plain(p.element_bytes)) return false;
+  if (!leaves_early(m) || m.line_vectors <= 1 || !is_plain(p.element_bytes)) return false;
   return rows.out_stride % kMeeting == 0 && cols.in_stride % kL1WayBytes != 0 &&
          cols.extent * p.element_bytes > kMeeting;
 }
@@ -303,7 +304,8 @@ bool streams_tiles(const Problem& p, const Machine& m) {
 //                37 x 301 x 403 -> 0,2,1 in 8      .57, .39 -> .78, .52
 //            but 8191 x 8193 in 2                  .70, .50 -> .67, .45 (Zen 5 in 1 .60 -> .43)
 //   Zen 3, eight a width of 32 to 90 MB, one thread; two
-//     .40 .47 .49 .53 .65; .37 .43 .55 .55 .63 -> .41 .49 .53 .69 .89; .52 .56 .69 .77 1.01
+//     .37 .45 .49 .53 .61; .46 .45 .55 .61 .79 -> .41 .49 .53 .69 .89; .52 .56 .69 .77 1.01
+//   Xeon, AVX2, six, 16 threads    .37 .46 .45 .46 .62 -> .38 .50 .52 .65 .60
 //   Zen 5, shorter: 1401^2 to 1601^2 in 4, 601 x 30001 in 2, 200001 x 20 in 4   .50 .47 .53 -> .41 .42 .32
 //   bytes, with AVX-512 VBMI
 //     Zen 4, 6 to 140 MB, in huge pages (58, none slower); of 4 KB (39, none)  .51 .46 -> .67 .63
