@@ -1559,6 +1559,9 @@ def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: 
         plan = _C.plan_cpu(problem, 2, l1_bytes=32 << 10, l3_bytes=32 << 20, line_vectors=2, carries_bytes=True)
         assert kernel_and_stores(plan) == kernel, (size, plan)
         assert plan.order == "in_turn" or not plan.carries, (size, plan)
+    problem = of_case((4096, 4112), (1, 0), 4)  # but not from a far cache
+    far = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=300 << 20, line_vectors=2, carries_bytes=True)
+    assert kernel_and_stores(far) == "stream", far
 
 
 @pytest.mark.parametrize(
