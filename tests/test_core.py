@@ -1564,6 +1564,20 @@ def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: 
     assert kernel_and_stores(far) == "stream", far
 
 
+def test_which_rows_are_carried() -> None:
+    """Elements do not lie across the words that vectors are put together of; bands of rows are of one size."""
+
+    def plan(shape: tuple[int, int], size: int, out_address: int, line_vectors: int = 1) -> _C.Plan:
+        problem = of_case(shape, (1, 0), size)
+        moved = _C.Problem(size, problem.extents, problem.in_strides, problem.out_strides, 64, out_address)
+        return _C.plan_cpu(moved, 2, l1_bytes=48 << 10, l3_bytes=32 << 20, line_vectors=line_vectors)
+
+    assert [plan((3001, 3003), 8, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
+    assert [plan((3001, 3003), 16, 64 + by).carries for by in (0, 4, 8)] == [True, False, True]
+    assert [plan((3001, 3003), 4, 64, vectors).carries for vectors in (0, 1, 2)] == [False, True, True]
+    assert plan((20_001, 600), 4, 64).tile == [304, 128]  # not 512 and 88
+
+
 @pytest.mark.parametrize(
     ("shape", "dims", "sizes"),
     [

@@ -307,12 +307,8 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
 }
 
 // The same where vectors are less than lines: of each row, what is carried lies beside what is new in memory,
-// and lines are loaded from any place there. Staged -> so, Zen 3, eight a width of 32 to 90 MB, one thread;
-// two:
-//   .40 .47 .49 .53 .65; .37 .43 .55 .55 .63 -> .42 .47 .51 .62 .85; .48 .52 .66 .73 .81 of a copy, four
-//   lines abreast
-// Six others, times as fast as staged, 1 to 16 bytes, two threads, of parts of so many bytes and lines
-// abreast
+// and lines are loaded from any place there. Zen 3, six of 32 to 90 MB at any pitch, two threads, 1 to 16
+// bytes, times as fast as staged, in parts of so many bytes of the input, and lines abreast of the output:
 //   64, 4     1.2 1.0  .7  .9  .7      256, 1    1.2 1.2  .9 1.1  .9     256, 4    1.3 1.2 1.1 1.2 1.1
 //   128, 4    1.0  .8  .8  .8  .9      256, 2    1.4 1.3 1.3 1.3 1.1     256, 8     .9 1.1 1.0 1.1 1.1
 template <class I, int e>
@@ -324,23 +320,23 @@ void stream_carried_by_memory(const char* in, int64_t in_pitch, char* out, int64
         I::store(to + b, I::load(from + b));
   };
   alignas(kLine) char lines[kPart * (1 + kAbreast) * kLine];  // of each row what is carried, and what is new
-  for (int64_t width = 0; cols > 0; cols -= width, in += width * in_pitch, out += width * e) {
-    width = cols < kAbreast * kLine / e ? cols : kAbreast * kLine / e;
+  for (int64_t j = 0, width; j < cols; j += width) {
+    width = cols - j < kAbreast * kLine / e ? cols - j : kAbreast * kLine / e;
     const int64_t bytes = width * e, row_bytes = kLine + bytes;
     for (int64_t i = 0; i < rows; i += kPart) {
       const int64_t count = rows - i < kPart ? rows - i : kPart;
       for (int64_t r = 0; r < count; ++r) copy_line(lines + r * row_bytes, carried + (i + r) * kLine);
-      transpose<I, e>(e, in + i * e, in_pitch, lines + kLine, row_bytes, count, width);
-      Pitched<const char> later{in + width * in_pitch + i * e, in_pitch};
-      int64_t asked = 0;  // of a row's part
+      transpose<I, e>(e, in + j * in_pitch + i * e, in_pitch, lines + kLine, row_bytes, count, width);
+      intptr_t later = reinterpret_cast<intptr_t>(in) + (j + width) * in_pitch + i * e;  // asked for
+      int64_t asked = 0;                                                                 // of a row's part
       for (int64_t r = 0; r < count; ++r) {
-        char* const row = out + (i + r) * out_pitch;
+        char* const row = out + (i + r) * out_pitch + j * e;
         const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
         const char* const from = lines + r * row_bytes + kLine - place;
         for (int64_t b = 0; b < bytes; b += kLine) {
-          ask_ahead<false>(later.first, asked);
+          Tile<I, e>::ask_for(later + asked);
           asked += kLine;
-          if (asked == kTogether * kLine) asked = 0, later = later.from(1, 0);
+          if (asked == kTogether * kLine) asked = 0, later += in_pitch;
           I::stream(row - place + b, from + b, 1);
         }
         copy_line(carried + (i + r) * kLine, lines + r * row_bytes + bytes);
