@@ -40,6 +40,13 @@ PLANTED = {
         "if (j == cols) return;",
         "wrong: byte",
     ),
+    "a line carried that is not a row's last": (
+        "cpu/micro_impl.h",
+        "copy_line(carried + (i + r) * kLine, lines + r * row_bytes + bytes);",
+        "copy_line(carried + (i + r) * kLine, lines + r * row_bytes + kLine);",
+        "wrong: byte",
+        "avx2",
+    ),
     "a block that starts at its first row and goes up": (
         "cpu/micro_blocks.h",
         "if (up) out = out.from(kRows - kLane, 0);",
