@@ -1,4 +1,5 @@
-# The host kernels: TX_CPU_SOURCES, and the flags of the files that are compiled for one instruction set.
+# The host kernels: TX_CPU_SOURCES, and the flags of the files that are compiled for one instruction set, which without
+# them have none: TX_PORTABLE_ALONE leaves the portable set alone, for tests that need no more.
 set(TX_CPU_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/../core/plan_cpu.cpp
   ${CMAKE_CURRENT_LIST_DIR}/../core/pieces_cpu.cpp
@@ -10,7 +11,7 @@ set(TX_CPU_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/micro_neon.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_portable.cpp
   ${CMAKE_CURRENT_LIST_DIR}/run.cpp)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TX_PORTABLE_ALONE)
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/micro_avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2")
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/micro_avx512.cpp PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw")
