@@ -1068,11 +1068,10 @@ def test_threads_get_even_shares_of_rows() -> None:
         facts = {"l1_bytes": l1_kib << 10, "l3_bytes": 32 << 20, "line_vectors": vectors, "carries_bytes": False}
         return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts).tile[0]
 
-    vectors = 2  # less than a line
-    assert rows((250, 200), 4, 1) == 64
-    assert rows((250, 200), 4, 2) == 48  # 96 and 104, not 128 and 72
-    assert rows((800, 250), 4, 2) == 64
-    assert rows((700, 1500), 4, 16) == 48  # 96, not 128
+    vectors = 2  # less than a line: low where input rows are whole KiB apart
+    assert [rows((250, 256), 4, threads) for threads in (1, 2)] == [64, 64]
+    assert rows((700, 1536), 4, 16) == 48  # 96, not 128
+    assert rows((800, 250), 4, 2) == 128
     vectors = 1
     assert [rows((250, 200), 4, threads) for threads in (1, 2)] == [200, 112]  # a share
     assert [rows((250, 1100), 4, threads) for threads in (1, 2)] == [560, 560]
@@ -1081,6 +1080,25 @@ def test_threads_get_even_shares_of_rows() -> None:
     assert [rows((8193, 8191), 1, threads, 48) for threads in (2, 16)] == [448, 256]  # staged: 512, not 896
     assert [rows((9001, 7001), 8, threads, 48) for threads in (2, 16)] == [504, 440]  # carried
     assert rows((9001, 300), 8, 16, 48) == 304  # of few rows several threads have parts of each
+
+
+@pytest.mark.parametrize("line_vectors", [0, 1, 2])
+def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
+    def plan(shape: tuple[int, ...], size: int) -> _C.Plan:
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "carries_bytes": False}
+        return _C.plan_cpu(of_case(shape, (1, 0), size), 1, **facts)
+
+    whole = line_vectors == 1
+    # Tiles are as high as the matrix, but not in 1 byte, nor up to 8 where input rows are whole KiB apart.
+    shapes = [((300, 500), size) for size in ALL_WIDTHS] + [((300, 128 * 8 // size), size) for size in (4, 8, 16)]
+    high = [plan(shape, size).tile[0] == shape[1] for shape, size in shapes]
+    assert high == [whole, True, True, True, True, whole, whole, True]
+    # Bytes, low where output rows meet, and lines of one column of tiles should wait in L1 for the next.
+    if not whole:
+        assert [plan(shape, 1).tile[0] for shape in ((512, 500), (450, 500), (512, 7000))] == [64, 128, 128]
+    # In blocks where output rows meet, and input rows alone in 1 byte.
+    meeting = [plan((900, 1024), 4), plan((1024, 900), 4), plan((1100, 1024), 1)]
+    assert [p.order == "in_blocks" for p in meeting] == [whole, True, True]
 
 
 def test_threads_of_cores_that_move_lines_take_bands() -> None:

@@ -22,6 +22,12 @@ PLANTED = {
         "const int64_t i = i0;",
         "wrong: byte",
     ),
+    "a tile abreast that lies where another does": (
+        "cpu/micro_tile.h",
+        "store(row + t * kSide * e, square[t][c][q]);",
+        "store(row + kSide * e, square[t][c][q]);",
+        "wrong: byte",
+    ),
     "a corner that is another's": (
         "cpu/micro_tile.h",
         "j1 = col + (k % 2 == 1 ? kSide : 0);",

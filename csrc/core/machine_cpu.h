@@ -14,6 +14,7 @@ namespace tx {
 
 inline constexpr int64_t kLine = 64;
 inline constexpr int64_t kL1WayBytes = 4096;  // of every machine measured
+inline constexpr int64_t kL1Ways = 8;         // of those that have fewest
 
 // What the tables and the micro-kernels know an element by: 1, 2, 4, 8 or 16 bytes, and no run.
 inline bool is_plain(int64_t element_bytes) {
@@ -33,6 +34,9 @@ struct Machine : CpuFacts {
   const CpuTuning& tuned;
   explicit Machine(const CpuFacts& facts) : CpuFacts(facts), tuned(find_tuning(facts)) {}
 };
+
+// Whether a vector is a whole line. Tiles of smaller ones read and write lines in parts.
+inline bool vectors_are_lines(const CpuFacts& facts) { return facts.line_vectors == 1; }
 
 // Whether direct tiles may be moved crosswise.
 inline bool crosses(const Machine& m) { return m.tuned.crossed_until[1] > 0; }

@@ -31,13 +31,18 @@ int64_t output_run_bytes(const Problem& p, int row) {
   return run;
 }
 
-// Whether rows of either side are so far apart that their lines wait for each other (kConflictingPitch).
+// Rows of either side that are multiples of so much apart have lines that wait for each other.
+int64_t conflicting_pitch(int64_t element_bytes, const Machine& m) {
+  return kConflictingPitch[width_row(element_bytes)] * m.tuned.conflicting_pitches;
+}
+
+// Whether they are, and enough to matter.
 bool rows_conflict(const Problem& p, int row, const Machine& m) {
   const int64_t e = p.element_bytes;
   if (e > 8 || element_count(p) * e < kBeyondL2Bytes) return false;
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
-  const int64_t pitch = kConflictingPitch[width_row(e)], apart = pitch * m.tuned.conflicting_pitches;
+  const int64_t pitch = kConflictingPitch[width_row(e)], apart = conflicting_pitch(e, m);
   return rows.extent * e >= pitch && cols.extent * e >= pitch &&
          (rows.out_stride % apart == 0 || cols.in_stride % apart == 0);
 }
@@ -66,9 +71,14 @@ int sets_of_rows(int64_t pitch, int64_t rows, int64_t set_bytes) {
 
 // Whether rows conflict where they are stored: of 4 bytes not where they are asked for (12 matrices of 18 to
 // 28 MB whose rows conflict or crowd, streamed, or in low tiles, and so, .57 -> .72 of a copy; ten in 8 bytes
-// .62 -> .49).
+// .62 -> .49), nor rows of the input alone, of 2 to 8 bytes, where vectors are less than lines (Zen 3, ten
+// each of 3 to 9 MB, 2, 4 and 8 bytes, one thread; two, in blocks -> so .39 .51 .64; .31 .41 .55 -> .54 .76
+// .89; .45 .57 .74).
 bool stored_rows_conflict(const Problem& p, const Machine& m) {
-  return rows_conflict(p, tile_row_dim(Kernel::kTile, p), m) && !(p.element_bytes == 4 && tiles_ask(p, m));
+  const int row = tile_row_dim(Kernel::kTile, p);
+  const int64_t e = p.element_bytes;
+  if (!rows_conflict(p, row, m) || (e == 4 && tiles_ask(p, m))) return false;
+  return vectors_are_lines(m) || e == 1 || p.dims[row].out_stride % conflicting_pitch(e, m) == 0;
 }
 
 // Whether a problem fills so much of the last cache, or, where rows conflict, as much as that leaves it at,
@@ -246,7 +256,7 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
 //   Xeon, 8191 x 8193 and 4095 x 4097, 16 threads     .49 .55 .61 .77 .82 -> .53 .59 .68 .71 .80
 //                                      4              .40 .47 .56 .70 .84 -> .44 .54 .59 .72 .76
 bool carries_blocks(const Problem& p, const Machine& m) {
-  if (m.line_vectors != 1 || splits(p, tile_row_dim(Kernel::kTile, p))) return false;
+  if (!vectors_are_lines(m) || splits(p, tile_row_dim(Kernel::kTile, p))) return false;
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;
@@ -288,9 +298,9 @@ bool streams_tiles(const Problem& p, const Machine& m) {
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;
   const bool whole = e > 2 || rows.extent * e % kLine == 0 || rows.extent * e >= kStagedSideBytes;
-  const bool any_pitch = m.line_vectors == 1 || (m.tuned.near_cache && e == 1);
-  const bool near =
-      whole && rows.extent * e >= kLine && (any_pitch || rows.out_stride <= kStreamedPitch[width_row(e)]);
+  const bool near_rows =
+      e > 1 || vectors_are_lines(m) || m.tuned.near_cache || rows.out_stride <= kBytesPitch;
+  const bool near = whole && rows.extent * e >= kLine && near_rows;
   if (splits(p, row) || merged ? !fills(p, m, m.tuned.narrow_lines_leave) : !few && !near) return false;
   return writes_whole_lines(p, row, merged) && !fuse_sides(p, row, m).fuse();
 }
@@ -327,7 +337,7 @@ bool carries_rows(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   const int row = tile_row_dim(Kernel::kTile, p);
   if (splits(p, row)) {
-    return m.line_vectors == 1 && p.dims[p.rank - 1].extent * e >= kSplitCarriedBytes &&
+    return vectors_are_lines(m) && p.dims[p.rank - 1].extent * e >= kSplitCarriedBytes &&
            fills(p, m, m.tuned.narrow_lines_leave);
   }
   if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
@@ -712,7 +722,7 @@ bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts) {
   if (plan.kernel != Kernel::kTile) return plan.prefetches;
   if (plan.stores != Stores::kStreaming) return false;
   if (e % kLine == 0) return true;
-  if (facts.line_vectors != 1 || !is_plain(e)) return false;
+  if (!vectors_are_lines(facts) || !is_plain(e)) return false;
   if (plan.order == TileOrder::kInBlocks)
     return plan.carries ? e <= 8 && (e > 1 || facts.carries_bytes) : e > 1;
   return plan.carries ? e > 1 : e == 4;

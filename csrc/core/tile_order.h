@@ -29,7 +29,11 @@ enum class TileOrder : uint8_t {
 struct BlockShape {
   int down, across, together;
 };
-inline constexpr BlockShape kStoredBlock[5] = {{1, 4, 1}, {2, 4, 2}, {2, 4, 2}, {4, 4, 4}};
+// Stored, by whether vectors are lines. Smaller ones, shapes of lines, a vector's rows before the next one's
+// -> so, eight of 3 to 9 MB whose output rows conflict, 1, 2 and 4 bytes, one thread; two, Zen 3, AVX2 .31
+// .36 .50; .37 .29 .44 -> .32 .50 .53; .38 .41 .52, portable, 2 and 4, .29 .40; .24 .42 -> .34 .49; .27 .51.
+inline constexpr BlockShape kStoredBlock[2][5] = {{{1, 2, 1}, {1, 2, 1}, {1, 3, 1}, {4, 4, 4}},
+                                                  {{1, 4, 1}, {2, 4, 2}, {2, 4, 2}, {4, 4, 4}}};
 
 // Streamed and carried, by whether lines are asked for into L1: then up to 1 KiB of a row together, in low
 // blocks to whole lines, and in high ones to rows at any pitch. Shapes for L2, or tiles -> so, Zen 5, one

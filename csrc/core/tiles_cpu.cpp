@@ -107,16 +107,22 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
   return {shape.rows, whole * element_bytes <= kLongRowBytes ? whole : shape.cols};
 }
 
-// Whether a direct tile is as high as its thread's share, so that each input row is read to its end. Not
-// where vectors are less than lines, of which some would then wait too long for their other halves (AVX2, one
-// thread, 4 bytes .94), nor for 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one,
-// past the end of its share of a row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64
-// rows, 31 and 8 us; of short pieces they do not go that far). Where tiles may be crossed, in bands if they
-// are not (kNearCache.direct), and crosswise only alone (Zen 5, 12 each of whole lines in 2 bytes, of .2 to
-// 1, to 4, and to 12 MB, bands -> so .72 .73 .79 -> .74 .77 .81).
+// Whether a direct tile is as high as its thread's share, so that each input row is read to its end. Not for
+// 1 and 2 bytes where several cores hold dirty lines: the prefetchers of one, past the end of its share of a
+// row, take them from another (Zen 4, 448 x 512 in 2 bytes, high and of 64 rows, 31 and 8 us; of short pieces
+// they do not go that far). Where vectors are less than lines, nor bytes, of whose lines some would wait too
+// long for their other parts, nor up to 8 bytes where input rows meet; low -> so, Zen 3, one thread; two
+//   24 each of .1 to 6 MB, 4, 8 and 16 bytes    .84 .86 .94; .74 .79 .90 -> .86 .89 .97; .76 .79 .88
+//   portable                                    .71 .82 .90; .64 .74 .84 -> .74 .87 .98; .68 .77 .85
+//   16 of 6 to 12 MB                            .77 .76 .87; .68 .69 .80 -> .78 .85 .94; .69 .76 .82
+//   but pitches of whole KiB, five of .7 MB in 8 bytes, one                   .90 -> .79
+// Where tiles may be crossed, in bands if they are not (kNearCache.direct), and crosswise only alone (Zen 5,
+// 12 each of whole lines in 2 bytes, of .2 to 1, to 4, and to 12 MB, bands -> so .72 .73 .79 -> .74 .77 .81).
 bool reads_on(const Plan& plan, const Machine& m) {
-  const int64_t e = plan.problem.element_bytes;
-  if (m.line_vectors != 1) return false;
+  const Problem& p = plan.problem;
+  const int64_t e = p.element_bytes;
+  const bool in_parts = !vectors_are_lines(m);
+  if (in_parts && (e == 1 || (e <= 8 && p.dims[p.rank - 1].in_stride % (kL1WayBytes / 4) == 0))) return false;
   if (crosses(m)) return plan.order == TileOrder::kCrosswise && e > 1 && plan.threads == 1;
   return e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(m));
 }
@@ -128,12 +134,19 @@ TileShape direct_shape(const Plan& plan, int row, const Machine& m) {
   const auto crowd = [&](int64_t rows) {
     return rows_crowd(p, row, rows, m) && !(p.element_bytes == 4 && tiles_ask(p, m));
   };
-  const auto [rows, cols] = (plan.order == TileOrder::kCrosswise ? m.tuned.crossed : m.tuned.direct)[width];
+  // Of bytes that are written in parts of lines, those of one column of tiles should be in L1 yet when the
+  // next comes. High -> so, Zen 3, eight of 1 to 6 MB each whose output rows are multiples of 256 bytes, or 2
+  // KiB, apart, one thread; two, .38 .27; .36 .25 -> .42 .32; .40 .29, but of 6 to 14 MB .34 .30; .32 .30 ->
+  // .32 .31; .29 .30.
+  constexpr int64_t kNearBytes = 3 << 20;
+  const bool bytes_in_parts = p.element_bytes == 1 && !vectors_are_lines(m) && element_count(p) < kNearBytes;
+  auto [rows, cols] = (plan.order == TileOrder::kCrosswise ? m.tuned.crossed : m.tuned.direct)[width];
+  if (bytes_in_parts && rows_in_sets(p, row, 1, rows, 1) > kL1Ways) rows = kLine;
   if (plan.order == TileOrder::kDiagonal) return {kDiagonalBytes / p.element_bytes, cols};
   if (crowd(rows)) {
     // No more rows for want of columns.
     const auto [few, many] = m.tuned.crowded[width];
-    return {few, std::clamp(p.dims[p.rank - 1].extent, kTileShape[width].cols, many)};
+    return {std::min(few, rows), std::clamp(p.dims[p.rank - 1].extent, kTileShape[width].cols, many)};
   }
   return reads_on(plan, m) && !crowd(kTileShape[width].rows) ? TileShape{kHighRows, kTileShape[width].cols}
                                                              : TileShape{rows, cols};
@@ -480,7 +493,7 @@ int64_t rows_in_sets(const Problem& p, int row, int row_dims, int64_t tile_rows,
 bool tiles_ask(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   const int64_t rows = p.dims[tile_row_dim(Kernel::kTile, p)].extent, cols = p.dims[p.rank - 1].extent;
-  return m.line_vectors == 1 && leaves_early(m) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
+  return vectors_are_lines(m) && leaves_early(m) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
          fills(p, m, kTilesAsk[width_row(e)]);
 }
 

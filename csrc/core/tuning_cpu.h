@@ -180,15 +180,15 @@ inline constexpr int kWideStagedLeave = 6;
 
 // ---- Streaming stores straight from registers.
 
-// To rows at any distance where vectors are lines. Two vectors a line, AVX2, by the most bytes between rows
-// at which they won, but bytes at any distance where the last cache is near.
+// To rows at any distance; but bytes, where vectors are less than lines and the last cache is far, to rows at
+// most so many bytes apart.
 //   Xeon, 16 threads; 4, 8192^2, 8000^2, 4096^2 in 1 byte    staged .54 .48, in blocks .66 .62
 //   Zen 5, not in blocks, 8192^2 in 1 byte                   .61 -> .70
 //   AVX2 on Zen 4, 8192^2 in 1 byte                          .29 -> .50
 //     but 2048^2 and 4096^2 in 8 bytes                       .82 .72 -> .70 .61
 //   Zen 3, eight of 32 to 90 MB in 8 bytes, one thread; two  .53; .54 -> .79; .81
 //   Xeon, AVX2, six in 8, four threads; 16                   .49; .59 -> .91; .93
-inline constexpr ByWidth<int64_t> kStreamedPitch = {5 << 10, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+inline constexpr int64_t kBytesPitch = 5 << 10;
 
 // Few rows, of a vector lane or more, grow side by side at any distance.
 inline constexpr int64_t kStreamedFew = 16;

@@ -24,7 +24,7 @@ struct Blocks {
   static constexpr int64_t kBytes = sizeof(Vec);
   static constexpr BlockShape kShape = (carries     ? kCarriedBlock[to_l1]
                                         : streaming ? kStreamedBlock[to_l1]
-                                                    : kStoredBlock)[__builtin_ctz(e)];
+                                                    : kStoredBlock[kBytes == kLine])[__builtin_ctz(e)];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
 
@@ -90,7 +90,10 @@ struct Blocks {
   // writes those (Zen 4, two threads, three to eight matrices whose rows conflict, 1 to 8 bytes .50 .53 .48
   // .62 of a copy -> .52 .55 .61 .66; 512 x 512 in 4 .50 -> .67).
   static void write(const Lanes& lanes, Pitched<char> out, char* carried, Reader* reader, bool last_rows) {
-    constexpr int kTogether = kLane < kLanes ? kLanes / kLane : 1;  // tiles across that take turns with reads
+    // Tiles across that take turns with reads: as many as make a line, so that it is written at once.
+    constexpr int kTogether = kLane < kLanes ? kLanes / kLane : kLine / kBytes;
+    constexpr int kEvery = kTogether < kLanes ? kLanes / kTogether : 1;  // rows to a turn, or turns to a row
+    constexpr int kTurns = kTogether < kLanes ? 1 : kTogether / kLanes;
     constexpr bool kKept = kLane <= 4;  // what is carried stays in registers across the block
     static_assert(kAcross % kTogether == 0);
     const bool up = !streaming && last_rows;
@@ -111,7 +114,9 @@ struct Blocks {
           }
           Pitched<char> rows = out.from(0, a * kBytes);
           TX_UNROLL for (int q = 0; q < kLane; ++q) {
-            if (q % kLanes == 0 && reader != nullptr) reader->next();
+            if (q % kEvery == 0 && reader != nullptr) {
+              TX_UNROLL for (int r = 0; r < kTurns; ++r) reader->next();
+            }
             char* const row = rows.template next<(kLane > 4)>();
             if constexpr (carries) {
               const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);

@@ -252,23 +252,32 @@ struct Tile {
   // (16 bytes: a tile that streams takes 26 instructions, and row by row 50.)
   static constexpr bool kMany = kSide > 4;
 
-  // One tile, in registers where they suffice: the compiler keeps the rest in memory better than code that
-  // says when (Zen 4 with AVX-512, 72 matrices of .06 to 8 MB drawn at random, by way of an array 1 byte .90,
-  // 2 bytes 1.00; four or eight tiles of 1 byte at a time, with AVX2, .85).
-  template <class In, class Out>
+  // So many tiles side by side, in registers where they suffice, of which each row is written at once: the
+  // compiler keeps the rest in memory better than code that says when (Zen 4 with AVX-512, 72 matrices of .06
+  // to 8 MB drawn at random, by way of an array 1 byte .90, 2 bytes 1.00; four or eight tiles of 1 byte at a
+  // time, with AVX2, .85).
+  template <int abreast = 1, class In, class Out>
   TX_INLINE void transpose(In in, Out out) {
-    Vec square[I::kLanes][kLane];
-    In rows[I::kLanes];
-    TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = in.from(l * kLane, 0);
-    TX_UNROLL for (int q = 0; q < kLane; ++q) {
-      Vec lanes[I::kLanes];
-      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(take<kMany>(rows[l], q));
-      I::transpose_lanes(lanes);
-      TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[c][q] = lanes[c];
+    Vec square[abreast][I::kLanes][kLane];
+    TX_UNROLL for (int t = 0; t < abreast; ++t) {
+      In rows[I::kLanes];
+      TX_UNROLL for (int l = 0; l < I::kLanes; ++l) rows[l] = in.from(t * kSide + l * kLane, 0);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) {
+        Vec lanes[I::kLanes];
+        TX_UNROLL for (int l = 0; l < I::kLanes; ++l) lanes[l] = I::load(take<kMany>(rows[l], q));
+        I::transpose_lanes(lanes);
+        TX_UNROLL for (int c = 0; c < I::kLanes; ++c) square[t][c][q] = lanes[c];
+      }
     }
     TX_UNROLL for (int c = 0; c < I::kLanes; ++c) {
-      transpose_each_lane(square[c]);
-      TX_UNROLL for (int q = 0; q < kLane; ++q) store(take<kMany>(out, c * kLane + q), square[c][q]);
+      TX_UNROLL for (int t = 0; t < abreast; ++t) transpose_each_lane(square[t][c]);
+      TX_UNROLL for (int q = 0; q < kLane; ++q) {
+        const auto row = take<kMany>(out, c * kLane + q);
+        store(row, square[0][c][q]);
+        if constexpr (abreast > 1) {
+          TX_UNROLL for (int t = 1; t < abreast; ++t) store(row + t * kSide * e, square[t][c][q]);
+        }
+      }
     }
   }
 
@@ -385,25 +394,67 @@ int64_t covered_by_tiles(int64_t count, bool streaming) {
   return left > Wide::kLane && count > Wide::kSide && !streaming ? count : count - left;
 }
 
-// In tiles, of which the last may step back. Precondition: rows and cols are none, or a tile's side at least.
-// (Of places that are computed anew for each tile GCC makes code that takes up to a fifth longer: Zen 4, one
-// thread, six problems within L2, of a copy, 4 and 8 bytes .83 .89 -> 1.00 .94; two, 72 problems a width
-// drawn at random, 2, 4 and 8 bytes .69 .62 .71 -> .72 .68 .76.)
+// Tiles side by side are moved at once if they have at most so many bytes, which registers hold: more, one
+// after the other (AVX2, 4 bytes, Zen 3 .81, at once .79; 2 bytes .68 and .57).
+constexpr int kTilesAtOnce = 256;
+
+// So many tiles side by side, on down the rows, of which the last may step back. (Of places that are computed
+// anew for each tile GCC makes code that takes up to a fifth longer: Zen 4, one thread, six problems within
+// L2, of a copy, 4 and 8 bytes .83 .89 -> 1.00 .94; two, 72 problems a width drawn at random, 2, 4 and 8
+// bytes .69 .62 .71 -> .72 .68 .76.)
+template <class Wide, int abreast, class In, class Out>
+TX_INLINE void transpose_down(In from, Out to, int64_t rows) {
+  constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
+  constexpr bool at_once = abreast * kSide * sizeof(typename Wide::Vec) <= kTilesAtOnce;
+  for (int64_t left = rows - kSide; left >= 0;) {
+    if constexpr (at_once) {
+      Wide::template transpose<abreast>(from, to);
+    } else {
+      TX_UNROLL for (int t = 0; t < abreast; ++t)
+          Wide::transpose(from.from(t * kSide, 0), to.from(0, t * kSide * e));
+    }
+    if (left == 0) break;
+    const int64_t step = left < kSide ? left : kSide;
+    left -= step;
+    from = from.from(0, step * e);
+    to = to.from(step, 0);
+  }
+}
+
+// Whether so many rows of the input, read together, meet in an L1 cache: more in a set than it has ways.
+template <int rows, class In>
+TX_INLINE bool rows_meet(In in) {
+  constexpr int64_t kWays = 8, kWayBytes = 4096;
+  if constexpr (rows > kWays && std::is_same_v<In, Pitched<const char>>) {
+    return in.pitch % (2 * kWays * kWayBytes / rows) == 0;
+  } else {
+    return false;
+  }
+}
+
+// In tiles, of which the last may step back; as many abreast as make a line of the output, so that none waits
+// for its other parts, of at most 32 rows of the input, or 8 at places of their own, and one alone where rows
+// meet. Precondition: rows and cols are none, or a tile's side at least. One alone -> so, of a copy
+//   Zen 3, AVX2, 24 matrices a width of .1 to 6 MB, one thread; two, 2 to 16 bytes
+//     .69 .80 .82 .90; .63 .70 .76 .87 -> .71 .84 .86 .94; .65 .74 .79 .90
+//   portable, 1 to 16 bytes, one    .35 .50 .60 .66 .72 -> .39 .56 .71 .82 .90
+//   but each tile's rows written before the other's, Xeon, AVX2, 6 each of whole lines, 8 and 16 bytes
+//     .78 .75 -> .56 .50, and so .87 .94
 template <class Wide, class In, class Out>
 void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
-  for (int64_t j0 = 0; j0 < cols; j0 += kSide) {
-    const int64_t j = j0 + kSide > cols ? cols - kSide : j0;
-    In from = in.from(j, 0);
-    Out to = out.from(0, j * e);
-    for (int64_t left = rows - kSide; left >= 0;) {
-      Wide::transpose(from, to);
-      if (left == 0) break;
-      const int64_t step = left < kSide ? left : kSide;
-      left -= step;
-      from = from.from(0, step * e);
-      to = to.from(step, 0);
-    }
+  constexpr int64_t kMostRows = std::is_same_v<In, Pitched<const char>> ? 32 : 8;
+  constexpr int64_t kTiles = kLine / sizeof(typename Wide::Vec);
+  constexpr int kAbreast = kTiles * kSide <= kMostRows ? kTiles : kMostRows / kSide;
+  int64_t j = 0;
+  if constexpr (kAbreast > 1) {
+    const int64_t last = rows_meet<kAbreast * kSide>(in) ? -1 : cols - kAbreast * kSide;
+    for (; j <= last; j += kAbreast * kSide)
+      transpose_down<Wide, kAbreast>(in.from(j, 0), out.from(0, j * e), rows);
+  }
+  for (; j < cols; j += kSide) {
+    const int64_t at = j + kSide > cols ? cols - kSide : j;
+    transpose_down<Wide, 1>(in.from(at, 0), out.from(0, at * e), rows);
   }
 }
 
