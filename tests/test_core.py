@@ -1096,6 +1096,10 @@ def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
     # Bytes, low where output rows meet, and lines of one column of tiles should wait in L1 for the next.
     if not whole:
         assert [plan(shape, 1).tile[0] for shape in ((512, 500), (450, 500), (512, 7000))] == [64, 128, 128]
+    # A few columns are streamed from where both sides are as large as the last cache.
+    near = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors}
+    narrow = [_C.plan_cpu(of_case((n, 3), (1, 0), 4), 2, **near).stores for n in (1_390_000, 1_400_000)]
+    assert narrow == ["ordinary", "streaming" if line_vectors > 0 else "ordinary"]  # which is staged from later on
     # In blocks where output rows meet, and input rows alone in 1 byte.
     meeting = [plan((900, 1024), 4), plan((1024, 900), 4), plan((1100, 1024), 1)]
     assert [p.order == "in_blocks" for p in meeting] == [whole, True, True]

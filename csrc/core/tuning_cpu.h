@@ -508,7 +508,9 @@ inline constexpr CpuTuning kNearCacheHalves = {
     .followed_bytes = 4096,
 
     .runs_leave = 9,
-    .narrow_lines_leave = 9,
+    // At 9 -> so, Zen 3, 12 a width of 32 to 36 MB, 1 to 8 bytes .70 .74 .84 1.04 -> .72 .80 .87 1.14; but
+    // from 6 on, of 24 to 28, .63 .81 .81 .78 -> .62 .77 .78 .77.
+    .narrow_lines_leave = 8,
     .narrow_staged_leave = 11,
     // While other guests use the cache, too: 1088 x 1984 and 1472^2 in 4 bytes .34 .32 -> .72 .77, 1920 x
     // 1728 and 256 x 128 x 128 in 2 .23 .27 -> .48 .44, 3008^2 in 1 .31 -> .60; AVX2, 1472^2, 4000 x 400 and
