@@ -394,9 +394,26 @@ int64_t covered_by_tiles(int64_t count, bool streaming) {
   return left > Wide::kLane && count > Wide::kSide && !streaming ? count : count - left;
 }
 
-// Tiles side by side are moved at once if they have at most so many bytes, which registers hold: more, one
-// after the other (AVX2, 4 bytes, Zen 3 .81, at once .79; 2 bytes .68 and .57).
-constexpr int kTilesAtOnce = 256;
+// Tiles that are moved side by side, by lanes of a vector, one, two and four, and log2 of the element's
+// bytes: as many as make a line of the output, so that none waits for its other parts, or two lines, of which
+// rows at any pitch have parts. Of a copy, one alone -> so
+//   Zen 3, AVX2, 24 matrices a width of .1 to 6 MB, one thread; two, 2 to 16 bytes
+//     .69 .80 .82 .90; .63 .70 .76 .87 -> .71 .84 .86 .94; .65 .74 .79 .90
+//     portable, 1 to 16 bytes, one            .35 .50 .60 .66 .72 -> .39 .56 .71 .82 .90
+//   Xeon, AVX-512, 16 each of .05 to 1 MB, one thread; 16, 8 and 16 bytes
+//     whole lines                             .81 .88; .87 .95 -> .88 .93; .91 .98
+//     any pitch                               .49 .55; .53 .59 -> .63 .65; .65 .70
+//     eight in 4 bytes, any pitch             .40; .42 -> .48; .53
+//     but whole lines                         .75; .74 -> .71; .71
+//   Xeon, AVX2, 14 of 16 bytes, one line -> two, whole; any pitch    .81; .63 -> .89; .73
+//     but portable, 8 bytes, whole                                   .72 -> .59
+constexpr int kTilesAbreast[3][5] = {{2, 4, 4, 4, 4}, {1, 2, 2, 2, 4}, {1, 1, 2, 2, 2}};
+
+// Of these, bytes that registers hold at once, for each row to be written whole before the next: more are
+// moved one tile after the other (each tile's rows before the other's, Xeon, AVX2, six of whole lines in 8
+// and 16 bytes, .87 .94 -> .56 .50; but at once, Zen 3, AVX2, in 2 and 4 bytes, .67 .81 -> .57 .79).
+template <int vec_bytes>
+constexpr int kBytesAtOnce = vec_bytes == kLine ? 2048 : 256;
 
 // So many tiles side by side, on down the rows, of which the last may step back. (Of places that are computed
 // anew for each tile GCC makes code that takes up to a fifth longer: Zen 4, one thread, six problems within
@@ -405,7 +422,8 @@ constexpr int kTilesAtOnce = 256;
 template <class Wide, int abreast, class In, class Out>
 TX_INLINE void transpose_down(In from, Out to, int64_t rows) {
   constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
-  constexpr bool at_once = abreast * kSide * sizeof(typename Wide::Vec) <= kTilesAtOnce;
+  constexpr int kVecBytes = sizeof(typename Wide::Vec);
+  constexpr bool at_once = abreast * kSide * kVecBytes <= kBytesAtOnce<kVecBytes>;
   for (int64_t left = rows - kSide; left >= 0;) {
     if constexpr (at_once) {
       Wide::template transpose<abreast>(from, to);
@@ -422,34 +440,28 @@ TX_INLINE void transpose_down(In from, Out to, int64_t rows) {
 }
 
 // Whether so many rows of the input, read together, meet in an L1 cache: more in a set than it has ways.
-template <int rows, class In>
-TX_INLINE bool rows_meet(In in) {
+TX_INLINE bool rows_meet(int rows, int64_t pitch) {
   constexpr int64_t kWays = 8, kWayBytes = 4096;
-  if constexpr (rows > kWays && std::is_same_v<In, Pitched<const char>>) {
-    return in.pitch % (2 * kWays * kWayBytes / rows) == 0;
-  } else {
-    return false;
-  }
+  return rows > kWays && pitch % (2 * kWays * kWayBytes / rows) == 0;
 }
 
-// In tiles, of which the last may step back; as many abreast as make a line of the output, so that none waits
-// for its other parts, of at most 32 rows of the input, or 8 at places of their own, and one alone where rows
-// meet. Precondition: rows and cols are none, or a tile's side at least. One alone -> so, of a copy
-//   Zen 3, AVX2, 24 matrices a width of .1 to 6 MB, one thread; two, 2 to 16 bytes
-//     .69 .80 .82 .90; .63 .70 .76 .87 -> .71 .84 .86 .94; .65 .74 .79 .90
-//   portable, 1 to 16 bytes, one    .35 .50 .60 .66 .72 -> .39 .56 .71 .82 .90
-//   but each tile's rows written before the other's, Xeon, AVX2, 6 each of whole lines, 8 and 16 bytes
-//     .78 .75 -> .56 .50, and so .87 .94
+// In tiles, of which the last may step back: one alone where rows meet, or are whole lines of 4 bytes and so
+// are vectors, and of those at places of their own no more than read eight rows of the input. Precondition:
+// rows and cols are none, or a tile's side at least.
 template <class Wide, class In, class Out>
 void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
-  constexpr int64_t kSide = Wide::kSide, e = Wide::kBytes;
-  constexpr int64_t kMostRows = std::is_same_v<In, Pitched<const char>> ? 32 : 8;
-  constexpr int64_t kTiles = kLine / sizeof(typename Wide::Vec);
-  constexpr int kAbreast = kTiles * kSide <= kMostRows ? kTiles : kMostRows / kSide;
+  constexpr int kSide = Wide::kSide, e = Wide::kBytes;
+  constexpr int kLanes = sizeof(typename Wide::Vec) / 16,
+                kTiles = kTilesAbreast[kLanes / 2][__builtin_ctz(e)];
+  constexpr bool pitched = std::is_same_v<In, Pitched<const char>> && std::is_same_v<Out, Pitched<char>>;
+  constexpr int kAbreast = pitched || kTiles * kSide <= 8 ? kTiles : 8 / kSide;
   int64_t j = 0;
   if constexpr (kAbreast > 1) {
-    const int64_t last = rows_meet<kAbreast * kSide>(in) ? -1 : cols - kAbreast * kSide;
-    for (; j <= last; j += kAbreast * kSide)
+    bool alone = false;
+    if constexpr (pitched) {
+      alone = rows_meet(kAbreast * kSide, in.pitch) || (kLanes == 4 && e == 4 && out.pitch % kLine == 0);
+    }
+    for (; !alone && j + kAbreast * kSide <= cols; j += kAbreast * kSide)
       transpose_down<Wide, kAbreast>(in.from(j, 0), out.from(0, j * e), rows);
   }
   for (; j < cols; j += kSide) {
