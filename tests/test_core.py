@@ -1071,6 +1071,7 @@ def test_threads_get_even_shares_of_rows() -> None:
     vectors = 2  # less than a line: low where input rows are whole KiB apart
     assert [rows((250, 256), 4, threads) for threads in (1, 2)] == [64, 64]
     assert rows((700, 1536), 4, 16) == 48  # 96, not 128
+    assert rows((500, 400), 1, 2) == 64  # 192 and 208, not 256 and 144
     assert rows((800, 250), 4, 2) == 128
     vectors = 1
     assert [rows((250, 200), 4, threads) for threads in (1, 2)] == [200, 112]  # a share
@@ -1084,9 +1085,9 @@ def test_threads_get_even_shares_of_rows() -> None:
 
 @pytest.mark.parametrize("line_vectors", [0, 1, 2])
 def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
-    def plan(shape: tuple[int, ...], size: int) -> _C.Plan:
+    def plan(shape: tuple[int, ...], size: int, threads: int = 1) -> _C.Plan:
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "carries_bytes": False}
-        return _C.plan_cpu(of_case(shape, (1, 0), size), 1, **facts)
+        return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts)
 
     whole = line_vectors == 1
     # Tiles are as high as the matrix, but not in 1 byte, nor up to 8 where input rows are whole KiB apart.
@@ -1097,8 +1098,7 @@ def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
     if not whole:
         assert [plan(shape, 1).tile[0] for shape in ((512, 500), (450, 500), (512, 7000))] == [64, 128, 128]
     # A few columns are streamed from where both sides are as large as the last cache.
-    near = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors}
-    narrow = [_C.plan_cpu(of_case((n, 3), (1, 0), 4), 2, **near).stores for n in (1_390_000, 1_400_000)]
+    narrow = [plan((n, 3), 4, 2).stores for n in (1_390_000, 1_400_000)]
     assert narrow == ["ordinary", "streaming" if line_vectors > 0 else "ordinary"]  # which is staged from later on
     # In blocks where output rows meet, and input rows alone in 1 byte.
     meeting = [plan((900, 1024), 4), plan((1024, 900), 4), plan((1100, 1024), 1)]

@@ -13,8 +13,6 @@
 namespace tx {
 
 inline constexpr int64_t kLine = 64;
-inline constexpr int64_t kL1WayBytes = 4096;  // of every machine measured
-inline constexpr int64_t kL1Ways = 8;         // of those that have fewest
 
 // What the tables and the micro-kernels know an element by: 1, 2, 4, 8 or 16 bytes, and no run.
 inline bool is_plain(int64_t element_bytes) {

@@ -1,9 +1,13 @@
-// The orders in which a direct tile's squares of vectors are moved, and the shapes of blocks of them.
+// The orders in which a direct tile's squares of vectors are moved, the shapes of blocks of them, and the L1
+// cache that both are for.
 #pragma once
 
 #include <cstdint>
 
 namespace tx {
+
+inline constexpr int64_t kL1WayBytes = 4096;  // of every machine measured
+inline constexpr int64_t kL1Ways = 8;         // of those that have fewest
 
 enum class TileOrder : uint8_t {
   kInTurn,     // down, then across

@@ -41,13 +41,13 @@ int smallest_input_step(const Problem& p) {
 // thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67), or a quarter of rows that are no whole
 // lines, of which each has two (513 x 4500 and 1537 x 1800 in 2 bytes .33 .33 -> .54 .62).
 bool rows_crowd(const Problem& p, int row, int64_t rows, const Machine& m) {
-  constexpr int64_t kMany = 8, kNearBytes = 32 << 10;
+  constexpr int64_t kNearBytes = 32 << 10;
   if (element_count(p) * p.element_bytes < kNearBytes) return false;
   if (crosses(m)) {
     const bool whole_lines = p.dims[row].out_stride % kLine == 0;
-    return rows_in_sets(p, row, 1, rows, 2) >= std::max(kMany, rows / 4 + whole_lines);
+    return rows_in_sets(p, row, 1, rows, 2) >= std::max(kL1Ways, rows / 4 + whole_lines);
   }
-  return rows_in_sets(p, row, 1, rows, 1) >= std::max(kMany, rows / 4);
+  return rows_in_sets(p, row, 1, rows, 1) >= std::max(kL1Ways, rows / 4);
 }
 
 // The wanted shape, with one side lengthened where the other dim is shorter than wanted; sides stay whole

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/tile_order.h"
 #include "cpu/micro.h"
 #include "cpu/micro_rows.h"
 
@@ -281,6 +282,12 @@ struct Tile {
     }
   }
 
+  // The same, one after the other.
+  template <int abreast, class In, class Out>
+  TX_INLINE void transpose_each(In in, Out out) {
+    TX_UNROLL for (int t = 0; t < abreast; ++t) transpose(in.from(t * kSide, 0), out.from(0, t * kSide * e));
+  }
+
   // Rows [first, last) of so many tiles side by side, of which each row is written that many lines at a time.
   template <int abreast, class In, class Out>
   TX_INLINE void stream_abreast(In in, Out out, int64_t first, int64_t last) {
@@ -288,7 +295,7 @@ struct Tile {
     in = in.from(0, first * e);
     out = out.from(first, 0);
     for (int64_t i = first; i < last; i += kSide, in = in.from(0, kBytes), out = out.from(kSide, 0)) {
-      TX_UNROLL for (int t = 0; t < abreast; ++t) transpose(in.from(t * kSide, 0), out.from(0, t * kBytes));
+      transpose_each<abreast>(in, out);
     }
   }
 };
@@ -428,8 +435,7 @@ TX_INLINE void transpose_down(In from, Out to, int64_t rows) {
     if constexpr (at_once) {
       Wide::template transpose<abreast>(from, to);
     } else {
-      TX_UNROLL for (int t = 0; t < abreast; ++t)
-          Wide::transpose(from.from(t * kSide, 0), to.from(0, t * kSide * e));
+      Wide::template transpose_each<abreast>(from, to);
     }
     if (left == 0) break;
     const int64_t step = left < kSide ? left : kSide;
@@ -441,8 +447,7 @@ TX_INLINE void transpose_down(In from, Out to, int64_t rows) {
 
 // Whether so many rows of the input, read together, meet in an L1 cache: more in a set than it has ways.
 TX_INLINE bool rows_meet(int rows, int64_t pitch) {
-  constexpr int64_t kWays = 8, kWayBytes = 4096;
-  return rows > kWays && pitch % (2 * kWays * kWayBytes / rows) == 0;
+  return rows > kL1Ways && pitch % (2 * kL1Ways * kL1WayBytes / rows) == 0;
 }
 
 // In tiles, of which the last may step back: one alone where rows meet, or are whole lines of 4 bytes and so
