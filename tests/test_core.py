@@ -1480,8 +1480,8 @@ def test_streamed_tiles_by_how_far_the_last_cache_is() -> None:
 
     def plans(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> list[_C.Plan]:
         problem = of_case(shape, dims, size)
-        facts = {"l1_bytes": 48 << 10, "line_vectors": 1, "piece_bytes": 0, "carries_bytes": False}
-        return [_C.plan_cpu(problem, 2, l3_bytes=mib << 20, **facts) for mib in (32, 300)]
+        facts = {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "line_vectors": 1, "piece_bytes": 0}
+        return [_C.plan_cpu(problem, 2, l3_bytes=mib << 20, carries_bytes=False, **facts) for mib in (32, 300)]
 
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 4)] == [[64, 64], [512, 32]]
     assert [plan.tile for plan in plans((8000, 8000), (1, 0), 8)] == [[1024, 512], [512, 32]]
@@ -1528,18 +1528,20 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
     less than lines, where both sides are some lines."""
 
     def planned(shape: tuple[int, ...], dims: tuple[int, ...], size: int) -> _C.Plan:
-        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "piece_bytes": 0}
-        return _C.plan_cpu(of_case(shape, dims, size), 2, carries_bytes=False, **facts)
+        caches = {"l1_bytes": 32 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20}
+        facts = {"line_vectors": line_vectors, "piece_bytes": 0, "carries_bytes": False}
+        return _C.plan_cpu(of_case(shape, dims, size), 2, **caches, **facts)
 
     def plan(n: int, size: int, cols: int = 0) -> _C.Plan:
         return planned((n, cols or n), (1, 0), size)
 
     lines = line_vectors == 1
-    tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048 if lines else 1024, 64], 16: [1024, 16]}
+    wide = [1024, 16] if lines else [512, 64]
+    tiles = {1: [1024, 256], 2: [1024, 128], 4: [2048 if lines else 1024, 64], 16: wide}
     assert {size: plan(8000, size).tile for size in tiles} == tiles  # bytes to rows far apart, too
-    assert [size for size in tiles if plan(8000, size).order == "in_blocks"] == ([2] if lines else [1, 2, 4])
-    assert [size for size in tiles if plan(8192, size).order == "in_blocks"] == [1, 2, 4]
-    assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], [1024, 16]]
+    assert [size for size in tiles if plan(8000, size).order == "in_blocks"] == ([2] if lines else [1, 2, 4, 16])
+    assert [size for size in tiles if plan(8192, size).order == "in_blocks"] == [1, 2, 4] + [16] * (not lines)
+    assert [plan(8192, size).tile for size in tiles] == [[1024, 256], [1024, 128], [1024, 64], wide]
     assert plan(8000, 1, 8210).tile == [1024, 256]  # wherever input rows begin
     stored = plan(2048, 1)
     assert stored.order == "in_blocks" and stored.stores == "ordinary" and stored.tile == [256, 2048]
@@ -1571,7 +1573,7 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
     [
         ((4096, 4096), "stream stream stream stream stream"),
         ((256, 128, 128), "tile tile stream stream stream"),
-        ((4096, 4112), "carry carry carry carry carry"),  # output rows alone meet in few sets of L1
+        ((4096, 4112), "carry stream carry stream stream"),  # output rows alone meet in few sets of L1
         ((4095, 4097), "carry carry carry carry carry"),  # no whole lines
     ],
 )
@@ -1584,6 +1586,36 @@ def test_lines_of_two_vectors_are_streamed_too(shape: tuple[int, ...], kernels: 
     problem = of_case((4096, 4112), (1, 0), 4)  # but not from a far cache
     far = _C.plan_cpu(problem, 2, l1_bytes=48 << 10, l3_bytes=300 << 20, line_vectors=2, carries_bytes=True)
     assert kernel_and_stores(far) == "stream", far
+
+
+def test_wide_elements_in_lines_of_two_vectors_that_are_streamed_in_blocks() -> None:
+    """Where rows of either side have their lines in few sets of L1; tiles are lower where L2 is small."""
+
+    def plan(in_pitch: int, out_pitch: int, size: int, **other: int) -> _C.Plan:
+        caches = {"l1_bytes": 32 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20}
+        problem = of_case((out_pitch // size, in_pitch // size), (1, 0), size)
+        return _C.plan_cpu(problem, 2, carries_bytes=False, **caches | {"line_vectors": 2} | other)
+
+    for size, in_pitch, out_pitch, in_blocks in (
+        *((8, 29_000, 25_600 + 512, True), (8, 29_000, 25_600 + 256, False), (8, 28_672, 25_600 + 64, True)),
+        *((8, 28_672 + 2048, 25_600 + 64, False), (16, 61_440 + 64, 60 * 1024, True)),
+        *((16, 61_440 + 64, 60 * 1024 + 512, False), (16, 61_440, 60 * 1024 + 512, True)),
+        *((16, 61_440, 60 * 1024 + 256, False), (16, 61_440 + 1024, 60 * 1024 + 512, False)),
+    ):
+        found = plan(in_pitch, out_pitch, size)
+        assert kernel_and_stores(found) == "stream", found
+        assert found.order == ("in_blocks" if in_blocks else "in_turn"), (size, in_pitch, out_pitch, found)
+        assert plan(in_pitch, out_pitch, size, line_vectors=1).order == "in_turn", (size, in_pitch, out_pitch)
+    for kib, tiles in ((1024, [[2048, 32], [1024, 16]]), (512, [[512, 64], [512, 64]])):
+        assert [plan(61_440 + 64, 64_064, size, l2_bytes=kib << 10).tile for size in (8, 16)] == tiles, kib
+
+
+def test_long_stretches_of_short_pieces_are_asked_for_where_vectors_are_less_than_lines() -> None:
+    problem = of_case((1_500_001, 14), (1, 0), 4)
+    moved = _C.Problem(4, problem.extents, problem.in_strides, problem.out_strides, 64, 66)  # not to be carried
+    for vectors, asks in ((1, False), (2, True)):
+        plan = _C.plan_cpu(moved, 2, **ZEN5 | {"line_vectors": vectors})
+        assert plan.kernel == "staged" and plan.tile[0] == 14 and plan.prefetches == asks, plan
 
 
 def test_which_rows_are_carried() -> None:

@@ -196,6 +196,23 @@ bool streamed_in_blocks_by_halves(const Problem& p) {
          (cols.in_stride % 2048 == 0 || rows.out_stride % 4096 == 0);
 }
 
+// Whether what is streamed of 8 and 16 bytes is in blocks where a line is several vectors: where rows of
+// either side have their lines in few sets of L1. In tiles -> in blocks, Zen 3, one thread; two
+//   8 bytes   output rows, odd multiples of 512 bytes apart, 1 KiB, 2, 4    .79 .82 .61 .62; .73 .72 .64 .69
+//                                                                        -> .85 1.02 .82 .82; .92 .94 .89 .94
+//             input rows of 12 KiB; neither (two)           .97, 1.05 1.01; .94, .97 1.05
+//                                                        -> 1.12, .91 .80; .98, .91 .87
+//   16 bytes  output rows, five, odd multiples of 1 KiB, and four, of 2 and more
+//                                                           .77 .45; .84 .55 -> .88 .86; .93 .88
+//             3424 x 2304; ten whose output rows are odd multiples of 64 and 256 bytes apart
+//                                                           .88, 1.06; .84, .97 -> 1.03, .90; .96, .94
+bool wide_streamed_in_blocks(const Problem& p) {
+  const int64_t in_pitch = p.dims[p.rank - 1].in_stride;
+  const int64_t out_pitch = p.dims[tile_row_dim(Kernel::kTile, p)].out_stride;
+  if (p.element_bytes == 8) return out_pitch % 512 == 0 || in_pitch % kL1WayBytes == 0;
+  return out_pitch % 1024 == 0 || (out_pitch % 512 == 0 && in_pitch % 2048 == 0);
+}
+
 // Of what is streamed: 2 bytes; 8 and 16 where lines are asked for into L1 (kStreamedBlock has what that is
 // worth; but 1000000 x 16 in 8 .89 -> .80); 1 and 4, where cores do not move lines in halves, with conflicts,
 // and without them short rows, of two lines and more, if many or asked for into L1, and other bytes, but from
@@ -221,6 +238,7 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   if (e == 2) return true;
   const int row = tile_row_dim(Kernel::kTile, p);
   const int64_t rows = p.dims[row].extent, row_bytes = p.dims[p.rank - 1].extent * e;
+  if (e > 4 && m.line_vectors > 1) return wide_streamed_in_blocks(p);
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
   if (leaves_early(m) && m.line_vectors > 1)
     return std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);
@@ -268,19 +286,17 @@ bool carries_blocks(const Problem& p, const Machine& m) {
 }
 
 // Whether output rows alone, and not those of the input, meet in few sets of L1 where vectors are less than
-// lines: then rows are carried, or else staged, as a tile's lines are put together elsewhere first. Streamed
-// straight -> so, Zen 3, six each, one thread; two
-//   odd multiples of 2 KiB, 1, 4, 8 and 16 bytes    .28 .47 .54 .51; .39 .54 .58 .57
-//                                                -> .43 .59 .73 .84; .58 .67 .85 .91
-//   but where those of the input do, too            .42 .62 .69 .72; .51 .68 .72 .73
-//                                                -> .44 .55 .59 .67; .50 .62 .66 .71
-//   and 256 x 128 x 128 in 16 bytes                 .74; .78 -> .66; .69
-//   Xeon, AVX2, six each, 16 threads, 4 and 16      .70 .85 -> .62 .61
+// lines: then rows of 1 and 4 bytes are carried, or else staged, as a tile's lines are put together elsewhere
+// first. Streamed straight -> so, Zen 3, six each, one thread; two
+//   odd multiples of 2 KiB                  .28 .47; .39 .54 -> .43 .59; .58 .67
+//   but where those of the input do, too    .42 .62; .51 .68 -> .44 .55; .50 .62
+//   Xeon, AVX2, 16 threads, 4 bytes         .70 -> .62
+// 2 bytes are as good straight, 8 and 16 in blocks (kStreamedBlock).
 bool written_rows_meet(const Problem& p, const Machine& m) {
   constexpr int64_t kMeeting = kL1WayBytes / 2;
   const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
   const Dim& cols = p.dims[p.rank - 1];
-  if (!leaves_early(m) || m.line_vectors <= 1 || !is_plain(p.element_bytes)) return false;
+  if (!leaves_early(m) || m.line_vectors <= 1 || (p.element_bytes != 1 && p.element_bytes != 4)) return false;
   return rows.out_stride % kMeeting == 0 && cols.in_stride % kL1WayBytes != 0 &&
          cols.extent * p.element_bytes > kMeeting;
 }
@@ -436,11 +452,13 @@ bool reads_in_turn(const Plan& plan) {
 // follow them, unless runs are merged of them (Zen 4, 36 of 25 MB, one thread; two, .42 -> .46; .50 -> .55),
 // nor in short ones that make long stretches. Not asked for -> asked for, 14 x 17 x 14 x 9 x 29
 // x 19 x 28 -> 3,2,6,0,4,1,5 in 1 byte, Zen 5, one thread; two, .26 .42 -> .53 .77 of a copy; Xeon, one .33
-// -> .38.
+// -> .38. Smaller vectors go through a piece several times: in long stretches, too, 64 x 224 x 224 x 3 ->
+// 0,3,1,2 in 4, 8 and 16 bytes, Zen 3, one thread .51 .57 .63 -> .70 .73 .76, two .71 .66 .68 -> .96 .86 .84,
+// and six of 3 to 23 columns in 1 to 8 bytes .55, .60 -> .67, .73.
 bool stages_ask(const Plan& plan, const Machine& m) {
   const int64_t piece = tile_rows(plan) * plan.problem.element_bytes;
   if (moved_runs(plan) == Runs::kMerged) return true;
-  return piece < m.tuned.followed_bytes && (piece >= kLine || !reads_in_turn(plan));
+  return piece < m.tuned.followed_bytes && (!vectors_are_lines(m) || piece >= kLine || !reads_in_turn(plan));
 }
 
 // A vector's height, of which a direct tile's last rows are moved one after the other where another thread

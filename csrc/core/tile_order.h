@@ -52,8 +52,19 @@ inline constexpr BlockShape kStoredBlock[2][5] = {{{1, 2, 1}, {1, 2, 1}, {1, 3, 
 //                       two                                      .59 .69 .73 -> .60 .78 .94
 //     five of 8                                                  .71, .75 -> .86, .90
 // (Whole lines in high blocks, {4, 1, 8}, 2 bytes .65, .78 -> .53, .62; 1 byte in none of these.)
-inline constexpr BlockShape kStreamedBlock[2][5] = {{{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
-                                                    {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}}};
+//
+// Last where a line is several vectors: low blocks, of which more lines are asked for together, Zen 3, AVX2,
+// one thread; two. As first, bytes a line at a time -> so, fifteen each of 18 to 150 MB, 1, 2 and 4 bytes
+//                                    .50 .56 .64; .65 .71 .84 -> .52 .66 .71; .67 .77 .87
+//   in tiles -> so, 8192^2, and 256 x 128 x 128, in 8 and 16
+//                                    .60 .61, .48 .80; .72 .70, .72 .83 -> .60 .79, .76 .93; .75 .77, .98 .95
+// (1 byte in {1, 1, 8} ten that do not conflict .65 -> .71, and five whose output rows do .57 -> .43.)
+inline constexpr BlockShape kStreamedBlock[3][5] = {{{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
+                                                    {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}},
+                                                    {{1, 2, 4}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8}, {1, 4, 8}}};
+constexpr const BlockShape* streamed_blocks(int line_vectors, bool to_l1) {
+  return kStreamedBlock[line_vectors > 1 ? 2 : to_l1];
+}
 inline constexpr BlockShape kCarriedBlock[2][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
                                                    {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}}};
 

@@ -65,10 +65,12 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
 // Rows that a plan's micro-kernel takes at a time. Where it streams blocks, whole ones count (Zen 4, 8191 x
 // 8193 in 4 bytes, of 496 rows, and of 512, .72 and .77 of a copy), and all whose lines are asked for
 // together (Zen 5, one thread, 5003 x 1025 in 4, of 640, and of 1024, .56 and .73).
-int64_t step_rows(const Plan& plan) {
+int64_t step_rows(const Plan& plan, const Machine& m) {
   const int64_t e = plan.problem.element_bytes, line = line_elements(e);
   if (plan.stores == Stores::kOrdinary || plan.order != TileOrder::kInBlocks) return line;
-  const BlockShape& block = (plan.carries ? kCarriedBlock : kStreamedBlock)[plan.prefetches_l1][width_row(e)];
+  const bool to_l1 = plan.prefetches_l1;
+  const BlockShape& block =
+      (plan.carries ? kCarriedBlock[to_l1] : streamed_blocks(m.line_vectors, to_l1))[width_row(e)];
   return (plan.carries && plan.prefetches_l1 ? block.together : block.down) * line;
 }
 
@@ -95,7 +97,7 @@ TileShape carried_shape(const Plan& plan, int64_t rows, int64_t cols, const Mach
     return {rows, std::min(cols, kSplitRowBytes / e)};
   const int64_t bytes = in_blocks ? 2048 : 512;  // of an output row
   const int64_t most = (in_blocks ? m.tuned.carried_block_rows : m.tuned.carried_rows)[width_row(e)];
-  return {even_band(rows, most, step_rows(plan)), std::min(cols, bytes / e)};
+  return {even_band(rows, most, step_rows(plan, m)), std::min(cols, bytes / e)};
 }
 
 TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
@@ -170,8 +172,16 @@ TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
   return {few_left ? even_band(rows, most, 1) : whole, cols};
 }
 
-TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols) {
+// Tiles are lower where L2 has less room for a strip of them, and for the next, which is asked for: 1024 to
+// 2048 rows -> 512, Zen 3, twelve each of 30 to 200 MB, 8 and 16 bytes, one thread; two, .76 1.03; .79 .91 ->
+// .91 1.01; .91 .96 of a copy.
+TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols, const Machine& m) {
+  constexpr int64_t kRoomyL2Bytes = 1 << 20, kLowRows = 512, kCols = 64;
   const int64_t e = plan.problem.element_bytes;
+  if (m.l2_bytes < kRoomyL2Bytes && plan.order != TileOrder::kInBlocks) {
+    most.rows = std::min(most.rows, kLowRows);
+    most.cols = std::max(most.cols, kCols);
+  }
   // Whole lines. Not asked for, 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
   if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, plan.prefetches_l1 ? 2 : 8)};
   const auto whole_lines = [&](int64_t bytes, int64_t other) {
@@ -195,10 +205,10 @@ int64_t matrix_count(const Problem& p, int row) {
 // Rows of a tile, whole vectors from `least` to `most`, of which no thread gets an eighth more than its
 // share: shares end with tiles, unless matrices are many or rows few (of a copy, two threads, 200 x 200 in 4
 // bytes .33 -> .40, 300 x 180 .34 -> .42; Xeon, 16 threads, 8191 x 8193 in 1, 448 rows and 256, .45 -> .55).
-int64_t even_rows(const Plan& plan, int64_t least, int64_t most) {
+int64_t even_rows(const Plan& plan, int64_t least, int64_t most, const Machine& m) {
   const Problem& p = plan.problem;
   const int64_t rows = p.dims[tile_row_dim(plan.kernel, p)].extent, threads = plan.threads;
-  const int64_t step = step_rows(plan), share = rows / threads;
+  const int64_t step = step_rows(plan, m), share = rows / threads;
   const int64_t matrices = matrix_count(p, tile_row_dim(plan.kernel, p));
   if (threads == 1 || matrices >= 4 * threads || share < 2 * least) return most;
   if (matrices > 1) {
@@ -217,14 +227,14 @@ int64_t even_rows(const Plan& plan, int64_t least, int64_t most) {
 }
 
 // Rows of a tile that is moved straight: even, and not more than a thread's share.
-int64_t direct_rows(const Plan& plan, int64_t most) {
+int64_t direct_rows(const Plan& plan, int64_t most, const Machine& m) {
   constexpr int64_t kLeast = 32;
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p);
   const int64_t rows = p.dims[row].extent, line = line_elements(p.element_bytes);
   most =
       std::min(most, std::max(kLeast, round_up(ceil_div(matrix_count(p, row) * rows, plan.threads), line)));
-  return even_rows(plan, line, std::min(most, even_band(rows, most, line)));
+  return even_rows(plan, line, std::min(most, even_band(rows, most, line)), m);
 }
 
 // Of the staging memory, what a fused tile takes.
@@ -314,7 +324,7 @@ TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   } else {
     wanted = streaming ? m.tuned.streamed[width] : direct_shape(plan, row, m);
   }
-  return streaming ? streamed_shape(plan, wanted, rows, cols) : fit(wanted, rows, cols, e);
+  return streaming ? streamed_shape(plan, wanted, rows, cols, m) : fit(wanted, rows, cols, e);
 }
 
 }  // namespace
@@ -513,8 +523,8 @@ void set_tile(Plan& plan, const Machine& m) {
                     kStagingBytes / (adjoin ? cols * p.element_bytes : staged_pitch(staged_row_bytes(plan))));
   }
   if (plan.kernel == Kernel::kStaged || plan.carries || streams_short_rows(plan))
-    rows = even_rows(plan, kLeastBandRows, rows);
-  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows);
+    rows = even_rows(plan, kLeastBandRows, rows, m);
+  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows, m);
   if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);
 }
 

@@ -105,7 +105,7 @@ struct MicroKernels {
     // to it that only whole lines are written: `out`, its pitch and `cols` are whole lines, or, where cols
     // are narrow (core/narrow.h) and rows adjoin, `out` and `rows` are.
     Transpose transpose[11];
-    Transpose blocks[5];  // wider than 4 bytes only those that ask into L1
+    Transpose blocks[5];  // wider than 4 bytes not those into L2 where a line is one vector
 
     // To rows at any pitch: each line is put together of what `carried` has, kLine bytes a row, which come
     // before, and of what is new. What is new last stays there. `cols` are whole lines; their addresses are

@@ -72,6 +72,7 @@ struct Avx2Line {
     Avx2::Vec half[2];
   };
   static constexpr int kLanes = 4;
+  static constexpr int kVectors = 2;
   static constexpr bool kLoadsParts = false;
   static constexpr bool kShuffles = true;
   template <int e>

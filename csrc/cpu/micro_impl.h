@@ -311,17 +311,21 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
 // bytes, times as fast as staged, in parts of so many bytes of the input, and lines abreast of the output:
 //   64, 4     1.2 1.0  .7  .9  .7      256, 1    1.2 1.2  .9 1.1  .9     256, 4    1.3 1.2 1.1 1.2 1.1
 //   128, 4    1.0  .8  .8  .8  .9      256, 2    1.4 1.3 1.3 1.3 1.1     256, 8     .9 1.1 1.0 1.1 1.1
+// 256 and 2, but for more lines abreast where rows of the input meet, 8191 x 8193, 1 to 16 bytes, one thread;
+// two .25 .29 .38 .43 .50; .32 .32 .50 .56 .60 -> .27 .33 .44 .49 .60; .33 .36 .58 .63 .74.
 template <class I, int e>
 void stream_carried_by_memory(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                               int64_t cols, char* carried) {
-  constexpr int64_t kAbreast = 2, kTogether = 4, kPart = kTogether * kLine / e;
+  constexpr int64_t kMost = 4, kTogether = 4, kPart = kTogether * kLine / e;
+  const bool meet = (in_pitch + kLine) % kL1WayBytes <= 2 * kLine;
+  const int64_t abreast = meet ? kMost : 2;
   const auto copy_line = [](char* to, const char* from) {
     TX_UNROLL for (int64_t b = 0; b < kLine; b += sizeof(typename I::Vec))
         I::store(to + b, I::load(from + b));
   };
-  alignas(kLine) char lines[kPart * (1 + kAbreast) * kLine];  // of each row what is carried, and what is new
+  alignas(kLine) char lines[kPart * (1 + kMost) * kLine];  // of each row what is carried, and what is new
   for (int64_t j = 0, width; j < cols; j += width) {
-    width = cols - j < kAbreast * kLine / e ? cols - j : kAbreast * kLine / e;
+    width = cols - j < abreast * kLine / e ? cols - j : abreast * kLine / e;
     const int64_t bytes = width * e, row_bytes = kLine + bytes;
     for (int64_t i = 0; i < rows; i += kPart) {
       const int64_t count = rows - i < kPart ? rows - i : kPart;
@@ -408,6 +412,8 @@ constexpr MicroKernels::Streaming streaming_kernels() {
     k.blocks[2] = transpose<Line, 4, true, TileOrder::kInBlocks>;
   }
   if constexpr (sizeof(typename I::Vec) < kLine && sizeof(typename Line::Vec) == kLine) {
+    k.blocks[3] = transpose<Line, 8, true, TileOrder::kInBlocks>;
+    k.blocks[4] = transpose<Line, 16, true, TileOrder::kInBlocks>;
     k.carried[0] = stream_carried_by_memory<I, 1>;
     k.carried[1] = stream_carried_by_memory<I, 2>;
     k.carried[2] = stream_carried_by_memory<I, 4>;

@@ -26,6 +26,7 @@ namespace {
 struct Lane {
   typedef uint8_t Vec __attribute__((vector_size(16)));
   static constexpr int kLanes = 1;
+  static constexpr int kVectors = 1;          // of the machine's that it is
   static constexpr bool kLoadsParts = false;  // has load_part(), store_part()
   static constexpr bool kShuffles = false;    // has shuffle(): any bytes of a lane to any place in it
   template <int e>

@@ -9,6 +9,7 @@ namespace tx::cpu {
 namespace {
 
 struct X86Lane {
+  static constexpr int kVectors = 1;
   TX_INLINE __m128i load_lane(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   TX_INLINE __m128i load_lane(Ends<const char> from) {
     const __m128 first = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.first)));
