@@ -238,7 +238,7 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   if (e == 2) return true;
   const int row = tile_row_dim(Kernel::kTile, p);
   const int64_t rows = p.dims[row].extent, row_bytes = p.dims[p.rank - 1].extent * e;
-  if (e > 4 && m.line_vectors > 1) return wide_streamed_in_blocks(p);
+  if (e > 4 && m.line_vectors > 1) return leaves_early(m) && wide_streamed_in_blocks(p);
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
   if (leaves_early(m) && m.line_vectors > 1)
     return std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);

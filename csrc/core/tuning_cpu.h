@@ -370,8 +370,6 @@ inline constexpr CpuTuning kFarCacheHalves = [] {
   CpuTuning tuning = kFarCache;
   tuning.moves_lines = false;
   tuning.short_side_bytes = {128, 128, 128, 256, 256};
-  tuning.streamed_blocks[3] = {1024, 64};
-  tuning.streamed_blocks[4] = {512, 64};
   return tuning;
 }();
 
