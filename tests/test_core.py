@@ -1522,6 +1522,23 @@ def test_when_lines_of_two_vectors_leave_the_cache() -> None:
         assert kernel_and_stores(_C.plan_cpu(of_case((rows, 448), (1, 0), 4), 2, **facts)) == kernel
 
 
+def test_conflicting_rows_stay_longer_in_the_cache_where_vectors_are_less_than_lines() -> None:
+    """Of 32 MiB, in blocks; and whole lines are carried no sooner than tiles leave it."""
+
+    def plan(shape: tuple[int, int], size: int, threads: int, line_vectors: int) -> _C.Plan:
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "carries_bytes": True}
+        return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts)
+
+    for threads in (1, 2):
+        found = {vectors: plan((2048, 2048), 2, threads, vectors) for vectors in (1, 2)}  # 16 MiB moved
+        assert [found[vectors].stores for vectors in (1, 2)] == ["streaming", "ordinary"], found
+        assert found[2].order == "in_blocks" and not found[2].carries, found
+        assert plan((2048, 3000), 2, threads, 2).stores == "streaming"  # 23 MiB
+    stored, carried = plan((640, 778), 16, 1, 2), plan((641, 778), 16, 1, 2)  # 15 MiB
+    assert stored.stores == "ordinary" and not stored.carries, stored
+    assert carried.stores == "streaming" and carried.carries, carried
+
+
 @pytest.mark.parametrize("line_vectors", [1, 2])
 def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: int) -> None:
     """Beyond a near cache; in blocks 2 bytes, and 1 and 4 where rows of either side meet in L1, or, where vectors are

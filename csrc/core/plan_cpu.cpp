@@ -345,8 +345,8 @@ bool streams_tiles(const Problem& p, const Machine& m) {
 //   31 of 1 and 24 of 2
 //     Zen 5; Xeon       .42 .52, .65 .73; .59 .56, .58 .58 -> 1.02 1.02, .97 1.02; .78 .79, .78 .72
 //   16 of 1, Xeon       .62, .66 -> .57, .56
-// Nor whole lines where tiles are crossed, as long as they are stored within the cache (Zen 5, ten of 12 to
-// 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
+// Nor whole lines where tiles are crossed, or vectors are less than lines, as long as they are stored within
+// the cache (Zen 5, ten of 12 to 27 MB, 2 and 4 bytes .66 .66 -> .75 .72).
 bool carries_rows(const Problem& p, const Machine& m) {
   constexpr int64_t kInputRunBytes = 128, kSplitCarriedBytes = 1024;
   if (!can_carry_rows(p, m) || keeps_lines(p, m)) return false;
@@ -357,7 +357,8 @@ bool carries_rows(const Problem& p, const Machine& m) {
            fills(p, m, m.tuned.narrow_lines_leave);
   }
   if (!fills(p, m, m.tuned.carried_from[width_row(e)])) return false;
-  if (crosses(m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
+  const bool keeps = crosses(m) || !vectors_are_lines(m);
+  if (keeps && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m)) return false;
   if (p.dims[row].extent * e < kInputRunBytes) return false;
   if (p.dims[p.rank - 1].extent * e < m.tuned.carried_row_bytes[width_row(e)]) return false;
   return !fuse_sides(p, row, m).fuse();

@@ -566,6 +566,20 @@ inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
   return tuning;
 }();
 
+// Likewise where vectors are smaller: what conflicts stays longer in the cache, in blocks. So, and whole
+// lines carried no sooner than they are streamed, Zen 3 while its last cache is free, eight a width of 13 to
+// 24 MB, 1 to 16 bytes, before -> so (see above for when it is not):
+//   output rows multiples of 2 KiB apart, one thread   .23 .17 .29 .33 .30 -> .35 .34 .53 .57 .71
+//                                         two          .31 .16 .50 .33 .65 -> .29 .35 .50 .54 .65
+//   whole lines, one                                   .44 .44 .78 .61 .58 -> .49 .58 .78 .73 .77
+//                two                                   .42 .43 .63 .72 .82 -> .45 .46 .64 .72 .82
+constexpr CpuTuning in_parts(CpuTuning tuning) {
+  tuning.conflicts_leave = {5, 5.5, 5.5, 6, 4};
+  return tuning;
+}
+inline constexpr CpuTuning kNearCacheParts = in_parts(kNearCacheHalves);
+inline constexpr CpuTuning kNearCachePartsAlone = in_parts(kNearCacheHalvesAlone);
+
 // From so many bytes on L1 has room for what is asked for into it beside what is staged.
 inline constexpr int64_t kRoomyL1Bytes = 48 << 10;
 
@@ -578,6 +592,7 @@ inline const CpuTuning& find_tuning(const CpuFacts& facts) {
   const bool halves = facts.line_vectors != 1 || facts.l1_bytes < kRoomyL1Bytes;
   if (facts.l3_bytes > kNearCacheBytes) return halves ? kFarCacheHalves : kFarCache;
   const bool alone = facts.threads <= 1;
+  if (facts.line_vectors != 1) return alone ? kNearCachePartsAlone : kNearCacheParts;
   if (halves) return alone ? kNearCacheHalvesAlone : kNearCacheHalves;
   return alone ? kNearCacheAlone : kNearCache;
 }
