@@ -311,24 +311,27 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
 // bytes, times as fast as staged, in parts of so many bytes of the input, and lines abreast of the output:
 //   64, 4     1.2 1.0  .7  .9  .7      256, 1    1.2 1.2  .9 1.1  .9     256, 4    1.3 1.2 1.1 1.2 1.1
 //   128, 4    1.0  .8  .8  .8  .9      256, 2    1.4 1.3 1.3 1.3 1.1     256, 8     .9 1.1 1.0 1.1 1.1
-// 256 and 2, but for more lines abreast where rows of the input meet, 8191 x 8193, 1 to 16 bytes, one thread;
-// two .25 .29 .38 .43 .50; .32 .32 .50 .56 .60 -> .27 .33 .44 .49 .60; .33 .36 .58 .63 .74.
+// So 256 and 2, but where rows of the input meet 256 and 4, 8191 x 8193, one thread; two
+//              .25 .29 .38 .43 .50; .32 .32 .50 .56 .60 -> .27 .33 .44 .49 .60; .33 .36 .58 .63 .74
+// and where they do not, in 8 bytes, 128 and 2, 24 of 15 to 150 MB      .68; .76 -> .74; .79
 template <class I, int e>
 void stream_carried_by_memory(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                               int64_t cols, char* carried) {
-  constexpr int64_t kMost = 4, kTogether = 4, kPart = kTogether * kLine / e;
+  constexpr int64_t kMost = 4;
   const bool meet = (in_pitch + kLine) % kL1WayBytes <= 2 * kLine;
-  const int64_t abreast = meet ? kMost : 2;
+  const int64_t abreast = meet ? kMost : 2, together = e == 8 && !meet ? 2 : kMost;
+  const int64_t part = together * kLine / e;  // rows
   const auto copy_line = [](char* to, const char* from) {
     TX_UNROLL for (int64_t b = 0; b < kLine; b += sizeof(typename I::Vec))
         I::store(to + b, I::load(from + b));
   };
-  alignas(kLine) char lines[kPart * (1 + kMost) * kLine];  // of each row what is carried, and what is new
+  // Of each row what is carried, and what is new.
+  alignas(kLine) char lines[kMost * kLine / e * (1 + kMost) * kLine];
   for (int64_t j = 0, width; j < cols; j += width) {
     width = cols - j < abreast * kLine / e ? cols - j : abreast * kLine / e;
     const int64_t bytes = width * e, row_bytes = kLine + bytes;
-    for (int64_t i = 0; i < rows; i += kPart) {
-      const int64_t count = rows - i < kPart ? rows - i : kPart;
+    for (int64_t i = 0; i < rows; i += part) {
+      const int64_t count = rows - i < part ? rows - i : part;
       for (int64_t r = 0; r < count; ++r) copy_line(lines + r * row_bytes, carried + (i + r) * kLine);
       transpose<I, e>(e, in + j * in_pitch + i * e, in_pitch, lines + kLine, row_bytes, count, width);
       intptr_t later = reinterpret_cast<intptr_t>(in) + (j + width) * in_pitch + i * e;  // asked for
@@ -340,7 +343,7 @@ void stream_carried_by_memory(const char* in, int64_t in_pitch, char* out, int64
         for (int64_t b = 0; b < bytes; b += kLine) {
           Tile<I, e>::ask_for(later + asked);
           asked += kLine;
-          if (asked == kTogether * kLine) asked = 0, later += in_pitch;
+          if (asked == together * kLine) asked = 0, later += in_pitch;
           I::stream(row - place + b, from + b, 1);
         }
         copy_line(carried + (i + r) * kLine, lines + r * row_bytes + bytes);
