@@ -42,6 +42,9 @@ inline bool crosses(const Machine& m) { return m.tuned.crossed_until[1] > 0; }
 // A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
 inline bool leaves_early(const Machine& m) { return m.tuned.near_cache && !m.tuned.moves_lines; }
 
+// Whether the lines that are streamed past a near cache are several vectors.
+inline bool streams_in_parts(const Machine& m) { return leaves_early(m) && m.line_vectors > 1; }
+
 // Whether L1 has room for what is asked for into it.
 inline bool l1_has_room(const Machine& m) { return m.l1_bytes >= kRoomyL1Bytes; }
 

@@ -238,10 +238,9 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   if (e == 2) return true;
   const int row = tile_row_dim(Kernel::kTile, p);
   const int64_t rows = p.dims[row].extent, row_bytes = p.dims[p.rank - 1].extent * e;
-  if (e > 4 && m.line_vectors > 1) return leaves_early(m) && wide_streamed_in_blocks(p);
+  if (e > 4 && streams_in_parts(m)) return wide_streamed_in_blocks(p);
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
-  if (leaves_early(m) && m.line_vectors > 1)
-    return std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);
+  if (streams_in_parts(m)) return std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);
   if (leaves_early(m)) return streamed_in_blocks_by_halves(p);
   const bool short_rows =
       row_bytes >= 2 * kLine && row_bytes <= kStreamedRowBytes && (rows >= kManyRows || m.tuned.asks_into_l1);
@@ -296,7 +295,7 @@ bool written_rows_meet(const Problem& p, const Machine& m) {
   constexpr int64_t kMeeting = kL1WayBytes / 2;
   const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
   const Dim& cols = p.dims[p.rank - 1];
-  if (!leaves_early(m) || m.line_vectors <= 1 || (p.element_bytes != 1 && p.element_bytes != 4)) return false;
+  if (!streams_in_parts(m) || (p.element_bytes != 1 && p.element_bytes != 4)) return false;
   return rows.out_stride % kMeeting == 0 && cols.in_stride % kL1WayBytes != 0 &&
          cols.extent * p.element_bytes > kMeeting;
 }

@@ -32,6 +32,7 @@ enum class TileOrder : uint8_t {
 // .59 .68, .44 .54 .59. Within the caches it makes no difference.
 struct BlockShape {
   int down, across, together;
+  int at_once = 1;  // lines of an output row that are written before the next row's
 };
 // Stored, by whether vectors are lines. Smaller ones, shapes of lines, a vector's rows before the next one's
 // -> so, eight of 3 to 9 MB whose output rows conflict, 1, 2 and 4 bytes, one thread; two, Zen 3, AVX2 .31
@@ -59,13 +60,15 @@ inline constexpr BlockShape kStoredBlock[2][5] = {{{1, 2, 1}, {1, 2, 1}, {1, 3, 
 //   in tiles -> so, 8192^2, and 256 x 128 x 128, in 8 and 16
 //                                    .60 .61, .48 .80; .72 .70, .72 .83 -> .60 .79, .76 .93; .75 .77, .98 .95
 // (1 byte in {1, 1, 8} ten that do not conflict .65 -> .71, and five whose output rows do .57 -> .43.)
-inline constexpr BlockShape kStreamedBlock[3][5] = {{{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
-                                                    {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}},
-                                                    {{1, 2, 4}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8}, {1, 4, 8}}};
+inline constexpr BlockShape kStreamedBlock[3][5] = {
+    {{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
+    {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}},
+    {{1, 2, 4, 2}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8}, {1, 4, 8}}};
+inline constexpr BlockShape kCarriedBlock[2][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
+                                                   {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}}};
+
 constexpr const BlockShape* streamed_blocks(int line_vectors, bool to_l1) {
   return kStreamedBlock[line_vectors > 1 ? 2 : to_l1];
 }
-inline constexpr BlockShape kCarriedBlock[2][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
-                                                   {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}}};
 
 }  // namespace tx

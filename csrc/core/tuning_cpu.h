@@ -550,7 +550,7 @@ inline constexpr CpuTuning kNearCacheHalves = {
     .streamed = {{{1024, 256}, {1024, 128}, {2048, 64}, {2048, 32}, {1024, 16}}},
     // As wide as four lines: 8192^2, 8000^2, 4096^2 and 6400 x 4800, 512 rows, 1024 and 2048: 1 byte .58 .62
     // .48, 2 bytes .71 .72 .58.
-    .streamed_blocks = {{{1024, 256}, {1024, 128}, {1024, 64}, {1024, 64}, {512, 64}}},
+    .streamed_blocks = {{{1024, 256}, {1024, 128}, {1024, 64}}},
 };
 
 // The same where one thread has the cache for itself.
@@ -575,6 +575,8 @@ inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
 //                two                                   .42 .43 .63 .72 .82 -> .45 .46 .64 .72 .82
 constexpr CpuTuning in_parts(CpuTuning tuning) {
   tuning.conflicts_leave = {5, 5.5, 5.5, 6, 4};
+  tuning.streamed_blocks[3] = {1024, 64};
+  tuning.streamed_blocks[4] = {512, 64};
   return tuning;
 }
 inline constexpr CpuTuning kNearCacheParts = in_parts(kNearCacheHalves);

@@ -90,10 +90,9 @@ struct Blocks {
   // writes those (Zen 4, two threads, three to eight matrices whose rows conflict, 1 to 8 bytes .50 .53 .48
   // .62 of a copy -> .52 .55 .61 .66; 512 x 512 in 4 .50 -> .67).
   static void write(const Lanes& lanes, Pitched<char> out, char* carried, Reader* reader, bool last_rows) {
-    // Tiles across that take turns with reads: as many as make a line, so that it is written at once, and of
-    // bytes, where vectors are smaller, two lines.
-    constexpr int kLines = streaming && I::kVectors > 1 && e == 1 ? 2 : 1;
-    constexpr int kTogether = kLines * (kLane < kLanes ? kLanes / kLane : kLine / kBytes);
+    // Tiles across that take turns with reads: as many as make a line, or more, so that it is written at
+    // once.
+    constexpr int kTogether = kShape.at_once * (kLane < kLanes ? kLanes / kLane : kLine / kBytes);
     constexpr int kEvery = kTogether < kLanes ? kLanes / kTogether : 1;  // rows to a turn, or turns to a row
     constexpr int kTurns = kTogether < kLanes ? 1 : kTogether / kLanes;
     constexpr bool kKept = kLane <= 4;  // what is carried stays in registers across the block

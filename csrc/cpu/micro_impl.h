@@ -475,7 +475,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       {streaming_kernels<I, Line>(), streaming_kernels_to_l1<I>()},
       I::stream,
       I::fence};
-  if constexpr (sizeof(typename Line::Vec) == kLine) k.line_vectors = kLine / sizeof(typename I::Vec);
+  if constexpr (sizeof(typename Line::Vec) == kLine) k.line_vectors = Line::kVectors;
   if constexpr (sizeof(typename I::Vec) == kLine) {
     k.transpose_asking[0] = transpose_asking<I, 1>;
     k.transpose_asking[1] = transpose_asking<I, 2>;
