@@ -31,7 +31,7 @@ enum class TileOrder : uint8_t {
 // two, 1 to 16 bytes .58 .68 .77 .66 .79 -> .66 .78 .85 .68 .81; 1 to 4 bytes .51 .56 .61, .41 .47 .50 -> .53
 // .59 .68, .44 .54 .59. Within the caches it makes no difference.
 struct BlockShape {
-  int down, across, together;
+  int down = 0, across = 0, together = 0;
   int at_once = 1;  // lines of an output row that are written before the next row's
 };
 // Stored, by whether vectors are lines. Smaller ones, shapes of lines, a vector's rows before the next one's
