@@ -270,10 +270,12 @@ bool stages_beyond_caches(const Problem& p, const Machine& m) {
 //                         next to odd ones of 1 KiB                            .60 .86 .96 -> .59 .81 .94
 //          output rows next to multiples of 64 KiB, 8 and 16 bytes (two)       .35 .74 -> .73 .83
 //          neither (four)                             .63 .83 .86 .87 .86 -> .61 .85 .84 .84 .82
+//   Zen 3, AVX2, all, as kCarriedBlock has it
 //   Xeon, 8191 x 8193 and 4095 x 4097, 16 threads     .49 .55 .61 .77 .82 -> .53 .59 .68 .71 .80
 //                                      4              .40 .47 .56 .70 .84 -> .44 .54 .59 .72 .76
 bool carries_blocks(const Problem& p, const Machine& m) {
-  if (!vectors_are_lines(m) || splits(p, tile_row_dim(Kernel::kTile, p))) return false;
+  if (!vectors_are_lines(m)) return true;
+  if (splits(p, tile_row_dim(Kernel::kTile, p))) return false;
   constexpr int kFewL1Sets = 6, kFewL2Sets = 4;
   constexpr int64_t kRows = 8, kL2SetBytes = 1024;
   const int64_t e = p.element_bytes;

@@ -69,8 +69,8 @@ int64_t step_rows(const Plan& plan, const Machine& m) {
   const int64_t e = plan.problem.element_bytes, line = line_elements(e);
   if (plan.stores == Stores::kOrdinary || plan.order != TileOrder::kInBlocks) return line;
   const bool to_l1 = plan.prefetches_l1;
-  const BlockShape& block =
-      (plan.carries ? kCarriedBlock[to_l1] : streamed_blocks(m.line_vectors, to_l1))[width_row(e)];
+  const BlockShape& block = (plan.carries ? carried_blocks(m.line_vectors, to_l1)
+                                          : streamed_blocks(m.line_vectors, to_l1))[width_row(e)];
   return (plan.carries && plan.prefetches_l1 ? block.together : block.down) * line;
 }
 

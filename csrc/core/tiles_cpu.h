@@ -37,7 +37,7 @@ int64_t tile_rows(const Plan& plan);
 int64_t tile_cols(const Plan& plan);
 
 // kTile: most rows of a tile that carries.
-inline constexpr int64_t kCarriedRows = 1024;
+inline constexpr int64_t kCarriedRows = 4096;
 
 // The first of the last dims whose part in a tile is one piece of the output, without a gap: its first column
 // dim, or a row dim before that. Rows that differ in those alone are one row to kStaged, of which a whole

@@ -346,8 +346,8 @@ inline constexpr CpuTuning kFarCache = {
     .carried_row_bytes = {1024, 1536, 1024, 1024, 1024},
     // 256 -> so, 16 threads; 4: 8191 x 8193 in 4 bytes .66 .57 -> .70 .65, in 8 .65 .67 -> .84 .80, in 16 .81
     // .69 -> .84 .83.
-    .carried_rows = {512, 256, 512, kCarriedRows, kCarriedRows},
-    .carried_block_rows = {kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows},
+    .carried_rows = {512, 256, 512, 1024, 1024},
+    .carried_block_rows = {1024, 1024, 1024, 1024, 1024},
 
     // Not in bands, as kNearCache has them: 56 a width, 2 to 16 bytes, as high as shares, and in bands, 16
     // threads .65 .69 .71 .81, .63 .71 .74 .80; 4 .48 .56 .59 .65, .48 .54 .61 .67.
@@ -433,7 +433,7 @@ inline constexpr CpuTuning kNearCache = {
     // -> .85 .83; but 8191 x 8193 in 4 .78 -> .73, with 512 in 2 .70 -> .67, and with 1024, if pages are
     // small, in 16 .85 -> .81. Four in 1 byte with 256, 512 and 1024 .67 .71 .71.
     .carried_rows = {512, 256, 512, 512, 512},
-    .carried_block_rows = {kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows, kCarriedRows},
+    .carried_block_rows = {1024, 1024, 1024, 1024, 1024},
 
     // Bands across, but for bytes. Where lines take long from core to core, a thread that comes to the end of
     // its share once a column makes the other wait for what its prefetchers took there. As high as shares ->
@@ -530,11 +530,11 @@ inline constexpr CpuTuning kNearCacheHalves = {
 
     .carried_row_bytes = {1024, 1536, 1024, 1024, 1024},
     // With 512 and 1024: six in 1 byte .62 .59, in 4 .71 .73, in 8 .80 .74, in 16 .86 .88; eight in 2, with
-    // 256, 512 and 1024 .74 .75 .76. In blocks, three, with 512 and kCarriedRows, 1 byte .61 .67, 8 .74 .75.
-    .carried_rows = {512, kCarriedRows, kCarriedRows, 512, 512},
-    // Eight in 2 bytes, one thread; two, with kCarriedRows, and so .51; .74, .52; .77 (8191 x 8193 .47; .48,
+    // 256, 512 and 1024 .74 .75 .76. In blocks, three, with 512 and 1024, 1 byte .61 .67, 8 .74 .75.
+    .carried_rows = {512, 1024, 1024, 512, 512},
+    // Eight in 2 bytes, one thread; two, with 1024, and so .51; .74, .52; .77 (8191 x 8193 .47; .48,
     // .56; .56), with 256 .48; .72.
-    .carried_block_rows = {kCarriedRows, 512, kCarriedRows, kCarriedRows, kCarriedRows},
+    .carried_block_rows = {1024, 512, 1024, 1024, 1024},
 
     .direct = kTileShape,
     .crossed = {},
@@ -577,6 +577,10 @@ constexpr CpuTuning in_parts(CpuTuning tuning) {
   tuning.conflicts_leave = {5, 5.5, 5.5, 6, 4};
   tuning.streamed_blocks[3] = {1024, 64};
   tuning.streamed_blocks[4] = {512, 64};
+  // 8191 x 8193, with 1024, 2048 and so .42 .42 .52, .45 .52 .54 -> .47 .56 .55, two threads .38 .55 .56, .45
+  // .60 .61 -> .47 .64 .62; 8 and 16 bytes at any pitch, twelve each, with 1024 .82 .86, .86 .96 -> .85 .96,
+  // .86 1.00.
+  tuning.carried_block_rows = {4096, 4096, 4096, 512, 512};
   return tuning;
 }
 inline constexpr CpuTuning kNearCacheParts = in_parts(kNearCacheHalves);

@@ -79,6 +79,10 @@ struct Avx2Line {
   static constexpr bool kPermutes = false;
 
   TX_INLINE Vec load(const char* p) { return {{Avx2::load(p), Avx2::load(p + 32)}}; }
+  TX_INLINE void store(char* p, Vec v) {
+    Avx2::store(p, v.half[0]);
+    Avx2::store(p + 32, v.half[1]);
+  }
   TX_INLINE void stream_line(char* p, Vec v) {
     Avx2::stream_half_line(p, v.half[0]);
     Avx2::stream_half_line(p + 32, v.half[1]);

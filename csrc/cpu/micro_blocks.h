@@ -15,18 +15,20 @@ namespace {
 // reads for long has nothing to write meanwhile (Zen 4, lines of 8191 x 8193 in 4 bytes merely moved, so many
 // read and then written: 1 to 4 .97 to .88 of a copy, 8 .88, 16 .71). And of rows that meet in few sets of
 // the L1 cache, which fills one set only every few cycles, some lines are read and written at a time, which
-// lie in as many sets. carries: to rows at any pitch.
+// lie in as many sets. carries: to rows at any pitch, of which lines are put together by permute(), or,
+// without it, in memory.
 template <class I, int e, bool streaming, bool carries, bool to_l1>
 struct Blocks {
   using Wide = Tile<I, e, streaming, to_l1>;
   using Vec = typename I::Vec;
   static constexpr int kSide = Wide::kSide, kLane = Wide::kLane, kLanes = I::kLanes;
   static constexpr int64_t kBytes = sizeof(Vec);
-  static constexpr BlockShape kShape = (carries     ? kCarriedBlock[to_l1]
+  static constexpr BlockShape kShape = (carries     ? carried_blocks(I::kVectors, to_l1)
                                         : streaming ? streamed_blocks(I::kVectors, to_l1)
                                                     : kStoredBlock[kBytes == kLine])[__builtin_ctz(e)];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
+  static constexpr bool kPermutes = I::template kPermutes<e>;
 
   // A block that is read: [t][c] is lane c of the columns of the tile t down, in input order.
   struct Lanes {
@@ -36,7 +38,9 @@ struct Blocks {
   struct Reader {
     static constexpr int kRead = kLanes * kBytes;  // bytes at a time
     static constexpr int kLines = kRead < kLine ? 1 : kRead / kLine;
-    static constexpr bool kAtOnce = kLines % kShape.together == 0;  // what is asked for of a row
+    // What is asked for of a row. (Where a line is several vectors, so, at any pitch, rows fewer than a part
+    // has, 41 in 4 bytes and 21 in 8, Zen 3, 1.16 1.02 -> .86 .75; 1 byte, whole lines, fifteen .53 -> .51.)
+    static constexpr bool kAtOnce = kLines % kShape.together == 0 && I::kVectors == 1;
     const int64_t pitch;
     Lanes* to = nullptr;
     const char* from = nullptr;
@@ -96,7 +100,8 @@ struct Blocks {
     constexpr int kEvery = kTogether < kLanes ? kLanes / kTogether : 1;  // rows to a turn, or turns to a row
     constexpr int kTurns = kTogether < kLanes ? 1 : kTogether / kLanes;
     constexpr bool kKept = kLane <= 4;  // what is carried stays in registers across the block
-    static_assert(kAcross % kTogether == 0);
+    static_assert(kAcross % kTogether == 0 || (carries && !kPermutes));
+    if constexpr (carries && !kPermutes) return write_by_memory(lanes, out, carried, reader);
     const bool up = !streaming && last_rows;
     const int64_t step = up ? -kLane : kLane;
     if (up) out = out.from(kRows - kLane, 0);
@@ -119,7 +124,7 @@ struct Blocks {
               TX_UNROLL for (int r = 0; r < kTurns; ++r) reader->next();
             }
             char* const row = rows.template next<(kLane > 4)>();
-            if constexpr (carries) {
+            if constexpr (carries && kPermutes) {
               const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
               const Vec across = Wide::across(kLine - place);
               if (!kKept) last[q] = I::load(carried + q * kLine);
@@ -138,6 +143,43 @@ struct Blocks {
         }
         out = out.from(step, 0);
         if constexpr (carries) carried += kLane * kLine;
+      }
+    }
+  }
+
+  // Of each row what is carried lies beside what is new, and lines are loaded from any place there: of as
+  // many rows at a time as keeps loads far enough behind stores that they are in the cache by then.
+  static void write_by_memory(const Lanes& lanes, Pitched<char> out, char* carried, Reader* reader) {
+    constexpr int kTogether = e < kLanes ? e : kLanes;  // lanes
+    constexpr int kRowsTogether = kTogether * kLane;
+    constexpr int kEvery = kAcross < kLanes ? kLanes / kAcross : 1;  // rows to a turn, or turns to a row
+    constexpr int kTurns = kAcross < kLanes ? 1 : kAcross / kLanes;
+    constexpr int64_t kRowBytes = (1 + kAcross) * kLine;
+    static_assert(kBytes == kLine && kRowsTogether % kEvery == 0);
+    alignas(kLine) char lines[kRowsTogether * kRowBytes];
+    for (int t = 0; t < kDown; ++t) {
+      for (int first = 0; first < kLanes; first += kTogether, carried += kRowsTogether * kLine) {
+        for (int r = 0; r < kRowsTogether; ++r) I::store(lines + r * kRowBytes, I::load(carried + r * kLine));
+        for (int c = 0; c < kTogether; ++c) {
+          TX_ROLLED for (int a = 0; a < kAcross; ++a) {
+            Vec v[kLane];
+            TX_UNROLL for (int q = 0; q < kLane; ++q) v[q] = lanes.at[t][first + c][a * kLane + q];
+            Wide::transpose_each_lane(v);
+            char* const to = lines + c * kLane * kRowBytes + (1 + a) * kLine;
+            TX_UNROLL for (int q = 0; q < kLane; ++q) I::store(to + q * kRowBytes, v[q]);
+          }
+        }
+        for (int r = 0; r < kRowsTogether; ++r) {
+          if (r % kEvery == 0 && reader != nullptr) {
+            TX_UNROLL for (int k = 0; k < kTurns; ++k) reader->next();
+          }
+          char* const row = out.template next<true>();
+          const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
+          const char* const from = lines + r * kRowBytes + kLine;
+          TX_UNROLL for (int a = 0; a < kAcross; ++a)
+              I::stream_line(row - place + a * kLine, I::load(from - place + a * kLine));
+          I::store(carried + r * kLine, I::load(from + (kAcross - 1) * kLine));
+        }
       }
     }
   }

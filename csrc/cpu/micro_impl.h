@@ -306,63 +306,53 @@ void stream_carried(const char* in, int64_t in_pitch, char* out, int64_t out_pit
   for (; j < cols; j += kSide) carry_tiles<I, e, to_l1, 1>(from.from(j, 0), to.from(0, j * e), rows, carried);
 }
 
-// The same where vectors are less than lines: of each row, what is carried lies beside what is new in memory,
-// and lines are loaded from any place there. Zen 3, six of 32 to 90 MB at any pitch, two threads, 1 to 16
-// bytes, times as fast as staged, in parts of so many bytes of the input, and lines abreast of the output:
-//   64, 4     1.2 1.0  .7  .9  .7      256, 1    1.2 1.2  .9 1.1  .9     256, 4    1.3 1.2 1.1 1.2 1.1
-//   128, 4    1.0  .8  .8  .8  .9      256, 2    1.4 1.3 1.3 1.3 1.1     256, 8     .9 1.1 1.0 1.1 1.1
-// So 256 and 2, but where rows of the input meet 256 and 4, 8191 x 8193, one thread; two
-//              .25 .29 .38 .43 .50; .32 .32 .50 .56 .60 -> .27 .33 .44 .49 .60; .33 .36 .58 .63 .74
-// and where they do not, in 8 bytes, 128 and 2, 24 of 15 to 150 MB      .68; .76 -> .74; .79
+// The same where vectors are less than lines, of what no block has: of each row, what is carried lies beside
+// what is new in memory, and lines are loaded from any place there.
 template <class I, int e>
 void stream_carried_by_memory(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                               int64_t cols, char* carried) {
-  constexpr int64_t kMost = 4;
-  const bool meet = (in_pitch + kLine) % kL1WayBytes <= 2 * kLine;
-  const int64_t abreast = meet ? kMost : 2, together = e == 8 && !meet ? 2 : kMost;
-  const int64_t part = together * kLine / e;  // rows
+  constexpr int64_t kRows = kLine / e, kMost = 4 * kLine / e;
   const auto copy_line = [](char* to, const char* from) {
     TX_UNROLL for (int64_t b = 0; b < kLine; b += sizeof(typename I::Vec))
         I::store(to + b, I::load(from + b));
   };
-  // Of each row what is carried, and what is new.
-  alignas(kLine) char lines[kMost * kLine / e * (1 + kMost) * kLine];
+  alignas(kLine) char lines[kRows * (kLine + kMost * e)];
   for (int64_t j = 0, width; j < cols; j += width) {
-    width = cols - j < abreast * kLine / e ? cols - j : abreast * kLine / e;
+    width = cols - j < kMost ? cols - j : kMost;
     const int64_t bytes = width * e, row_bytes = kLine + bytes;
-    for (int64_t i = 0; i < rows; i += part) {
-      const int64_t count = rows - i < part ? rows - i : part;
+    for (int64_t i = 0; i < rows; i += kRows) {
+      const int64_t count = rows - i < kRows ? rows - i : kRows;
       for (int64_t r = 0; r < count; ++r) copy_line(lines + r * row_bytes, carried + (i + r) * kLine);
       transpose<I, e>(e, in + j * in_pitch + i * e, in_pitch, lines + kLine, row_bytes, count, width);
-      intptr_t later = reinterpret_cast<intptr_t>(in) + (j + width) * in_pitch + i * e;  // asked for
-      int64_t asked = 0;                                                                 // of a row's part
       for (int64_t r = 0; r < count; ++r) {
         char* const row = out + (i + r) * out_pitch + j * e;
         const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
-        const char* const from = lines + r * row_bytes + kLine - place;
-        for (int64_t b = 0; b < bytes; b += kLine) {
-          Tile<I, e>::ask_for(later + asked);
-          asked += kLine;
-          if (asked == together * kLine) asked = 0, later += in_pitch;
-          I::stream(row - place + b, from + b, 1);
-        }
-        copy_line(carried + (i + r) * kLine, lines + r * row_bytes + bytes);
+        const char* const from = lines + r * row_bytes;
+        I::stream(row - place, from + kLine - place, bytes / kLine);
+        copy_line(carried + (i + r) * kLine, from + bytes);
       }
     }
   }
 }
 
-template <class I, int e, bool to_l1>
+// In blocks, of Line's vectors.
+template <class I, int e, bool to_l1, class Line = I>
 void stream_carried_blocks(const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t rows,
                            int64_t cols, char* carried) {
   const Pitched<const char> from{in, in_pitch};
   const Pitched<char> to{out, out_pitch};
   const auto tiles = [&](int64_t i, int64_t j, int64_t tile_rows, int64_t tile_cols) {
     if (tile_rows == 0 || tile_cols == 0) return;
-    stream_carried<I, e, to_l1>(from(j) + i * e, in_pitch, to(i) + j * e, out_pitch, tile_rows, tile_cols,
-                                carried + i * kLine);
+    const char* const tile = from(j) + i * e;
+    char* const at = to(i) + j * e;
+    if constexpr (sizeof(typename I::Vec) == kLine) {
+      stream_carried<I, e, to_l1>(tile, in_pitch, at, out_pitch, tile_rows, tile_cols, carried + i * kLine);
+    } else {
+      stream_carried_by_memory<I, e>(tile, in_pitch, at, out_pitch, tile_rows, tile_cols,
+                                     carried + i * kLine);
+    }
   };
-  transpose_in<Blocks<I, e, true, true, to_l1>>(from, to, rows, cols, carried, tiles);
+  transpose_in<Blocks<Line, e, true, true, to_l1>>(from, to, rows, cols, carried, tiles);
 }
 
 // Elements of whole lines, past the caches. asks: for those of some columns later, whether or not they exist.
@@ -422,6 +412,11 @@ constexpr MicroKernels::Streaming streaming_kernels() {
     k.carried[2] = stream_carried_by_memory<I, 4>;
     k.carried[3] = stream_carried_by_memory<I, 8>;
     k.carried[4] = stream_carried_by_memory<I, 16>;
+    k.carried_blocks[0] = stream_carried_blocks<I, 1, false, Line>;
+    k.carried_blocks[1] = stream_carried_blocks<I, 2, false, Line>;
+    k.carried_blocks[2] = stream_carried_blocks<I, 4, false, Line>;
+    k.carried_blocks[3] = stream_carried_blocks<I, 8, false, Line>;
+    k.carried_blocks[4] = stream_carried_blocks<I, 16, false, Line>;
   }
   if constexpr (sizeof(typename I::Vec) == kLine) {
     add_carried<I, false>(k);

@@ -127,7 +127,8 @@ void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor p
   const auto stream =
       of_width(plan.order == TileOrder::kInBlocks ? streaming.carried_blocks : streaming.carried, p);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
-    alignas(kLine) char carried[kCarriedRows * kLine], rest[kCarriedRows * kLine];
+    constexpr int64_t kRestRows = 256;
+    alignas(kLine) char carried[kCarriedRows * kLine], rest[kRestRows * kLine];
     TileWalk at(plan, first);
     bool begins = true;
     for (int64_t tile = first; tile < last; ++tile) {
@@ -156,12 +157,13 @@ void run_carried_tile(const Plan& plan, const char* in, char* out, ParallelFor p
       at.next();
       begins = cols > 0 || tile + 1 == last || out + at.out != to || at.extent[row] != rows;
       if (!begins) continue;
-      if (cols > 0) transpose(bytes, from, in_pitch, rest, kLine, rows, cols);
       for (int64_t r = 0; r < rows; ++r) {
+        const int64_t in_rest = r % kRestRows, count = std::min(rows - r, kRestRows);
+        if (cols > 0 && in_rest == 0) transpose(bytes, from + r * bytes, in_pitch, rest, kLine, count, cols);
         char* const tail = to + r * out_pitch;
         const int64_t place = reinterpret_cast<intptr_t>(tail) % kLine;
         std::memcpy(tail - place, carried + (r + 1) * kLine - place, static_cast<size_t>(place));
-        std::memcpy(tail, rest + r * kLine, static_cast<size_t>(cols * bytes));
+        std::memcpy(tail, rest + in_rest * kLine, static_cast<size_t>(cols * bytes));
       }
     }
     micro.fence();
