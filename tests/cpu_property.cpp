@@ -350,17 +350,13 @@ class Checker {
               {TileOrder::kInTurn, TileOrder::kCrosswise, TileOrder::kDiagonal, TileOrder::kInBlocks});
           if ((plan.order == TileOrder::kCrosswise && (!ordinary || e > 16)) ||
               (plan.order == TileOrder::kDiagonal && (!ordinary || (e != 4 && e != 8))) ||
-              (plan.order == TileOrder::kInBlocks && e > (ordinary                  ? 8
-                                                          : facts.line_vectors == 1 ? 16
-                                                          : plan.carries            ? 0
-                                                                                    : 4)))
+              (plan.order == TileOrder::kInBlocks && e > (ordinary ? 8 : 16)))
             plan.order = TileOrder::kInTurn;
         }
         if (plan.kernel == Kernel::kTile && !is_fused(plan) && tx::can_carry_rows(plan.problem, facts) &&
             random.chance(50)) {
           plan.carries = true;
-          const bool in_blocks = random.chance(50) && facts.line_vectors == 1;
-          plan.order = in_blocks ? TileOrder::kInBlocks : TileOrder::kInTurn;
+          plan.order = random.chance(50) ? TileOrder::kInBlocks : TileOrder::kInTurn;
           plan.stores = Stores::kStreaming;
           int32_t& rows = plan.tile[tx::tile_row_dim(plan.kernel, plan.problem)];
           rows = std::min<int32_t>(rows, tx::kCarriedRows);

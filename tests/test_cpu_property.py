@@ -48,8 +48,15 @@ PLANTED = {
     ),
     "a line carried that is not a row's last": (
         "cpu/micro_impl.h",
-        "copy_line(carried + (i + r) * kLine, lines + r * row_bytes + bytes);",
-        "copy_line(carried + (i + r) * kLine, lines + r * row_bytes + kLine);",
+        "copy_line(carried + (i + r) * kLine, from + bytes);",
+        "copy_line(carried + (i + r) * kLine, from + kLine);",
+        "wrong: byte",
+        "avx2",
+    ),
+    "a line that a block carries and is not a row's last": (
+        "cpu/micro_blocks.h",
+        "I::store(carried + r * kLine, I::load(from + (kAcross - 1) * kLine));",
+        "I::store(carried + r * kLine, I::load(from));",
         "wrong: byte",
         "avx2",
     ),
