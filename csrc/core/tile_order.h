@@ -60,22 +60,22 @@ inline constexpr BlockShape kStoredBlock[2][5] = {{{1, 2, 1}, {1, 2, 1}, {1, 3, 
 //   in tiles -> so, 8192^2, and 256 x 128 x 128, in 8 and 16
 //                                    .60 .61, .48 .80; .72 .70, .72 .83 -> .60 .79, .76 .93; .75 .77, .98 .95
 // (1 byte in {1, 1, 8} ten that do not conflict .65 -> .71, and five whose output rows do .57 -> .43.)
-// To rows at any pitch, where they were put together in strips of 256 or 512 bytes before -> so, Zen 3, AVX2,
-// 1 to 16 bytes, six each of 20 to 150 MB drawn at random, one thread; two
+inline constexpr BlockShape kStreamedBlock[3][5] = {
+    {{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
+    {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}},
+    {{1, 2, 4, 2}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8}, {1, 4, 8}}};
+// Likewise; put together in strips of 128 to 512 bytes of the output before -> so, Zen 3, AVX2,
+// 1 to 16 bytes (8 in {1, 2, 4} here), six each of 20 to 150 MB drawn at random, one thread; two
 //   any pitch                              .44 .52 .57 .60 .93; .45 .60 .61 .79 .79
 //                                       -> .42 .52 .66 .74 1.04; .44 .56 .67 .81 .86
 //   input rows next to multiples of 4 KiB  .36 .47 .48 .60 .81; .35 .48 .52 .67 .80
 //                                       -> .48 .62 .57 .69 .89; .45 .59 .64 .77 .86
 //                            of 1 KiB      .40 .47 .53 .78 .95; .39 .55 .58 .77 .84
 //                                       -> .50 .57 .62 .95 1.00; .47 .62 .69 .87 .91
-// Ten each, 1 to 8 bytes, {1, 4, 8}, the wider {1, 8, 8} -> {1, 4, 4}
+// Ten each, 1 to 8 bytes, {1, 4, 8}, 4 and 8 bytes {1, 8, 8} -> {1, 4, 4}
 //                                          .41 .54 .58 .72; .42 .54 .65 .83
 //                                       -> .45 .57 .60 .79; .45 .56 .68 .89
 //   8 bytes, 17, {1, 2, 4} -> {1, 4, 4}  .66; .82 -> .71; .85 (8191 x 8193 .41; .60 -> .53; .71)
-inline constexpr BlockShape kStreamedBlock[3][5] = {
-    {{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
-    {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}},
-    {{1, 2, 4, 2}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8}, {1, 4, 8}}};
 inline constexpr BlockShape kCarriedBlock[3][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
                                                    {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}},
                                                    {{1, 4, 4}, {1, 4, 4}, {1, 4, 4}, {1, 4, 4}, {1, 4, 4}}};
