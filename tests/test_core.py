@@ -1567,7 +1567,8 @@ def test_cores_that_move_half_lines_stream_high_and_narrow_tiles(line_vectors: i
             assert planned(shape, (1, 0), size).order == "in_blocks", (shape, size)
         for shape, size in (((128, 640_000), 1), ((640_000, 128), 1), ((64, 320_000), 4), ((320_000, 64), 4)):
             few = planned(shape, (1, 0), size)
-            assert few.order == "in_turn" or few.carries, (shape, size)
+            assert few.order == ("in_blocks" if few.carries else "in_turn"), few
+            assert few.carries == ((shape, size) == ((320_000, 64), 4)), few  # output rows meet
         return
     # Multiples of so many bytes: 1 byte, 256 of the input's rows and 512 of the output's; 4, 2 and 4 KiB.
     for n, cols, size, in_blocks in (

@@ -28,7 +28,7 @@ struct Blocks {
                                                     : kStoredBlock[kBytes == kLine])[__builtin_ctz(e)];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
-  static constexpr bool kPermutes = I::template kPermutes<e>;
+  static constexpr bool kByMemory = carries && !I::template kPermutes<e>;
 
   // A block that is read: [t][c] is lane c of the columns of the tile t down, in input order.
   struct Lanes {
@@ -100,8 +100,8 @@ struct Blocks {
     constexpr int kEvery = kTogether < kLanes ? kLanes / kTogether : 1;  // rows to a turn, or turns to a row
     constexpr int kTurns = kTogether < kLanes ? 1 : kTogether / kLanes;
     constexpr bool kKept = kLane <= 4;  // what is carried stays in registers across the block
-    static_assert(kAcross % kTogether == 0 || (carries && !kPermutes));
-    if constexpr (carries && !kPermutes) return write_by_memory(lanes, out, carried, reader);
+    static_assert(kByMemory || kAcross % kTogether == 0);
+    if constexpr (kByMemory) return write_by_memory(lanes, out, carried, reader);
     const bool up = !streaming && last_rows;
     const int64_t step = up ? -kLane : kLane;
     if (up) out = out.from(kRows - kLane, 0);
@@ -124,7 +124,7 @@ struct Blocks {
               TX_UNROLL for (int r = 0; r < kTurns; ++r) reader->next();
             }
             char* const row = rows.template next<(kLane > 4)>();
-            if constexpr (carries && kPermutes) {
+            if constexpr (carries && !kByMemory) {
               const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
               const Vec across = Wide::across(kLine - place);
               if (!kKept) last[q] = I::load(carried + q * kLine);
