@@ -99,6 +99,13 @@ PLANTED = {
         "places[k * count + i] = places[i] + (k - (k == 3)) * stride;",
         "wrong: byte",
     ),
+    "a line of a row by memory that is the one before": (
+        "cpu/micro_blocks.h",
+        "carries ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine) : 0;",
+        "carries ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine) : kLine;",
+        "wrong: byte",
+        "avx2",
+    ),
     "a piece of three dims that is taken for one of two": (
         "core/pieces_cpu.cpp",
         "map.source[b] = static_cast<uint16_t>(map.source[b - bytes] + packed_in[d]);",

@@ -231,6 +231,9 @@ bool wide_streamed_in_blocks(const Problem& p) {
 //   Zen 3, AVX2, both sides some lines, 1 and 4 bytes, eight each of 32 to 90 MB, two; one
 //                                                           .65 .86, .61 .76 -> .73 .95, .67 .89
 //          100000 x 64 x 64 in 1, 2000 x 64 x 128 in 4, two .91 .87 -> .86 .77
+//   few rows far apart, of 64 and 128 bytes of the input, three in 1 byte, two in 4
+//                                                    one .48 .42, .53 .54 -> .74 .84, .90 1.08
+//                                                    two .45 .38, .53 .56 -> .84 .98, .95 1.12
 bool streamed_in_blocks(const Problem& p, const Machine& m) {
   constexpr int64_t kWholeParts = 512, kFewBytes = 192, kFewWordBytes = 512;
   const int64_t e = p.element_bytes;
@@ -240,7 +243,11 @@ bool streamed_in_blocks(const Problem& p, const Machine& m) {
   const int64_t rows = p.dims[row].extent, row_bytes = p.dims[p.rank - 1].extent * e;
   if (e > 4 && streams_in_parts(m)) return wide_streamed_in_blocks(p);
   if (e > 4) return m.tuned.asks_into_l1 && rows * e >= 4 * kLine;
-  if (streams_in_parts(m)) return std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);
+  if (streams_in_parts(m)) {
+    const bool far_rows =
+        rows * e >= kLine && row_bytes > kStreamedRowBytes && streams_by_memory(e, p.dims[row].out_stride);
+    return far_rows || std::min(rows * e, row_bytes) >= (e == 1 ? kFewBytes : kFewWordBytes);
+  }
   if (leaves_early(m)) return streamed_in_blocks_by_halves(p);
   const bool short_rows =
       row_bytes >= 2 * kLine && row_bytes <= kStreamedRowBytes && (rows >= kManyRows || m.tuned.asks_into_l1);
@@ -286,22 +293,6 @@ bool carries_blocks(const Problem& p, const Machine& m) {
   return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
 }
 
-// Whether output rows alone, and not those of the input, meet in few sets of L1 where vectors are less than
-// lines: then rows of 1 and 4 bytes are carried, or else staged, as a tile's lines are put together elsewhere
-// first. Streamed straight -> so, Zen 3, six each, one thread; two
-//   odd multiples of 2 KiB                  .28 .47; .39 .54 -> .43 .59; .58 .67
-//   but where those of the input do, too    .42 .62; .51 .68 -> .44 .55; .50 .62
-//   Xeon, AVX2, 16 threads, 4 bytes         .70 -> .62
-// 2 bytes are as good straight, 8 and 16 in blocks (kStreamedBlock).
-bool written_rows_meet(const Problem& p, const Machine& m) {
-  constexpr int64_t kMeeting = kL1WayBytes / 2;
-  const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
-  const Dim& cols = p.dims[p.rank - 1];
-  if (!streams_in_parts(m) || (p.element_bytes != 1 && p.element_bytes != 4)) return false;
-  return rows.out_stride % kMeeting == 0 && cols.in_stride % kL1WayBytes != 0 &&
-         cols.extent * p.element_bytes > kMeeting;
-}
-
 // Whether direct tiles are streamed: where that pays, only whole lines of the output are written, and no dims
 // are joined. What is split or merged is as good as copied.
 bool streams_tiles(const Problem& p, const Machine& m) {
@@ -310,7 +301,7 @@ bool streams_tiles(const Problem& p, const Machine& m) {
   const Dim& rows = p.dims[row];
   const Dim& cols = p.dims[p.rank - 1];
   const bool can = e % kLine == 0 || (is_plain(e) && m.line_vectors > 0);
-  if (!can || !tiles_beyond_caches(p, m) || written_rows_meet(p, m)) return false;
+  if (!can || !tiles_beyond_caches(p, m)) return false;
   const bool merged = merges(p, row);
   const bool few =
       rows.extent <= kStreamedFew && rows.extent * e >= kLaneBytes && cols.extent * e > kStreamedRowBytes;

@@ -59,13 +59,19 @@ inline constexpr BlockShape kStoredBlock[2][5] = {{{1, 2, 1}, {1, 2, 1}, {1, 3, 
 //                                    .50 .56 .64; .65 .71 .84 -> .52 .66 .71; .67 .77 .87
 //   in tiles -> so, 8192^2, and 256 x 128 x 128, in 8 and 16
 //                                    .60 .61, .48 .80; .72 .70, .72 .83 -> .60 .79, .76 .93; .75 .77, .98 .95
+// 8 bytes, a line of each of two rows by turns, 48 of 25 to 150 MB whose output rows conflict
+//                                    .79; .78 -> .88; .85
 // (1 byte in {1, 1, 8} ten that do not conflict .65 -> .71, and five whose output rows do .57 -> .43.)
 inline constexpr BlockShape kStreamedBlock[3][5] = {
     {{1, 2, 4}, {2, 2, 4}, {2, 4, 4}},
     {{}, {1, 2, 16}, {1, 2, 16}, {2, 2, 16}, {4, 4, 16}},
-    {{1, 2, 4, 2}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8}, {1, 4, 8}}};
-// Likewise; put together in strips of 128 to 512 bytes of the output before -> so, Zen 3, AVX2,
-// 1 to 16 bytes (8 in {1, 2, 4} here), six each of 20 to 150 MB drawn at random, one thread; two
+    {{1, 2, 4, 2}, {1, 2, 8}, {1, 4, 8}, {1, 4, 8, 2}, {1, 4, 8}}};
+inline constexpr BlockShape kCarriedBlock[2][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
+                                                   {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}}};
+
+// Of which a row's lines are put together in memory, and written one after the other. To rows at any pitch,
+// in strips of 128 to 512 bytes before -> so, Zen 3, AVX2, 1 to 16 bytes (8 in {1, 2, 4} here), six each of
+// 20 to 150 MB drawn at random, one thread; two
 //   any pitch                              .44 .52 .57 .60 .93; .45 .60 .61 .79 .79
 //                                       -> .42 .52 .66 .74 1.04; .44 .56 .67 .81 .86
 //   input rows next to multiples of 4 KiB  .36 .47 .48 .60 .81; .35 .48 .52 .67 .80
@@ -76,15 +82,25 @@ inline constexpr BlockShape kStreamedBlock[3][5] = {
 //                                          .41 .54 .58 .72; .42 .54 .65 .83
 //                                       -> .45 .57 .60 .79; .45 .56 .68 .89
 //   8 bytes, 17, {1, 2, 4} -> {1, 4, 4}  .66; .82 -> .71; .85 (8191 x 8193 .41; .60 -> .53; .71)
-inline constexpr BlockShape kCarriedBlock[3][5] = {{{2, 1, 4}, {2, 2, 4}, {2, 4, 4}, {2, 4, 4}, {2, 4, 8}},
-                                                   {{4, 1, 8}, {4, 1, 8}, {8, 1, 16}, {8, 2, 16}},
-                                                   {{1, 4, 4}, {1, 4, 4}, {1, 4, 4}, {1, 4, 4}, {1, 4, 4}}};
-
-constexpr const BlockShape* streamed_blocks(int line_vectors, bool to_l1) {
-  return kStreamedBlock[line_vectors > 1 ? 2 : to_l1];
+inline constexpr BlockShape kByMemoryBlock{1, 4, 4};
+// Whole lines, too, where a line is several vectors, of rows so far apart: those of several rows by turns ->
+// so, Zen 3, AVX2, eight each of 25 to 150 MB, output rows odd multiples of 512 bytes, 1 KiB, 2, 4 and 8
+//   1 byte, one thread     .64 .61 .49 .46 .44 -> .61 .63 .54 .64 .57
+//           two            .64 .74 .66 .54 .59 -> .69 .79 .75 .75 .75
+//   2 bytes, one           .68 .68 .48 .54 .54 -> .70 .74 .67 .74 .75
+//            two           .69 .70 .59 .58 .61 -> .91 .78 .83 .83 .93
+//   4 bytes, 2 KiB and more, one; two    .67 .63 .74; .72 .67 .83 -> .84 .72 .87; .83 .76 .94
+// but of 1 KiB in 4 .93; .97 -> .89; .98, of 128 and 256 bytes, six in 2, .93; .93 -> .76; .87. (8 and 16
+// bytes as BlockShape::at_once has them are as good; lines within the caches are not helped.)
+constexpr bool streams_by_memory(int64_t element_bytes, int64_t pitch) {
+  return element_bytes <= 4 && pitch % (element_bytes == 4 ? 2048 : 512) == 0;
 }
-constexpr const BlockShape* carried_blocks(int line_vectors, bool to_l1) {
-  return kCarriedBlock[line_vectors > 1 ? 2 : to_l1];
+
+constexpr const BlockShape& streamed_block(int line_vectors, bool to_l1, int width) {
+  return kStreamedBlock[line_vectors > 1 ? 2 : to_l1][width];
+}
+constexpr const BlockShape& carried_block(int line_vectors, bool to_l1, int width) {
+  return line_vectors > 1 ? kByMemoryBlock : kCarriedBlock[to_l1][width];
 }
 
 }  // namespace tx

@@ -68,9 +68,8 @@ TileShape fit(TileShape wanted, int64_t rows, int64_t cols, int64_t element_byte
 int64_t step_rows(const Plan& plan, const Machine& m) {
   const int64_t e = plan.problem.element_bytes, line = line_elements(e);
   if (plan.stores == Stores::kOrdinary || plan.order != TileOrder::kInBlocks) return line;
-  const bool to_l1 = plan.prefetches_l1;
-  const BlockShape& block = (plan.carries ? carried_blocks(m.line_vectors, to_l1)
-                                          : streamed_blocks(m.line_vectors, to_l1))[width_row(e)];
+  const BlockShape& block =
+      (plan.carries ? carried_block : streamed_block)(m.line_vectors, plan.prefetches_l1, width_row(e));
   return (plan.carries && plan.prefetches_l1 ? block.together : block.down) * line;
 }
 
@@ -175,13 +174,25 @@ TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
 // Tiles are lower where L2 has less room for a strip of them, and for the next, which is asked for: 1024 to
 // 2048 rows -> 512, Zen 3, twelve each of 30 to 200 MB, 8 and 16 bytes, one thread; two, .76 1.03; .79 .91 ->
 // .91 1.01; .91 .96 of a copy.
+//
+// Blocks where vectors are less than lines, Zen 3, one thread; two. 1 and 2 bytes to rows whole ways of L1
+// apart, of 1024 rows -> high, 38 of 25 to 150 MB in 1 byte .60; .69 -> .66; .73, 48 in 2 .69; .82 -> .71;
+// .85. Few rows, which are no more than these, as wide -> of as many bytes, twelve each of 64 to 256 bytes of
+// the input in 2 and 8 bytes .85 1.02; .93 1.06 -> .93 1.03; .99 1.07.
 TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols, const Machine& m) {
-  constexpr int64_t kRoomyL2Bytes = 1 << 20, kLowRows = 512, kCols = 64;
+  constexpr int64_t kRoomyL2Bytes = 1 << 20, kLowRows = 512, kCols = 64, kHigh = 8192, kTilesEach = 8;
   const int64_t e = plan.problem.element_bytes;
   if (m.l2_bytes < kRoomyL2Bytes && plan.order != TileOrder::kInBlocks) {
     most.rows = std::min(most.rows, kLowRows);
     most.cols = std::max(most.cols, kCols);
   }
+  const int64_t out_pitch = plan.problem.dims[tile_row_dim(plan.kernel, plan.problem)].out_stride;
+  if (e <= 2 && out_pitch % kL1WayBytes == 0 && streams_in_parts(m) && plan.order == TileOrder::kInBlocks) {
+    const int64_t share = element_count(plan.problem) / plan.threads / kTilesEach;
+    most.rows = std::clamp(share / most.cols / kLine * kLine, most.rows, kHigh);
+  }
+  if (streams_in_parts(m) && plan.order == TileOrder::kInBlocks && rows < most.rows)
+    most.cols *= most.rows / rows;
   // Whole lines. Not asked for, 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
   if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, plan.prefetches_l1 ? 2 : 8)};
   const auto whole_lines = [&](int64_t bytes, int64_t other) {

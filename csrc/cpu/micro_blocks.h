@@ -16,19 +16,21 @@ namespace {
 // read and then written: 1 to 4 .97 to .88 of a copy, 8 .88, 16 .71). And of rows that meet in few sets of
 // the L1 cache, which fills one set only every few cycles, some lines are read and written at a time, which
 // lie in as many sets. carries: to rows at any pitch, of which lines are put together by permute(), or,
-// without it, in memory.
-template <class I, int e, bool streaming, bool carries, bool to_l1>
+// without it, by memory. by_memory: several of a row, that are then written one after the other.
+template <class I, int e, bool streaming, bool carries, bool to_l1, bool by_memory = false>
 struct Blocks {
   using Wide = Tile<I, e, streaming, to_l1>;
   using Vec = typename I::Vec;
   static constexpr int kSide = Wide::kSide, kLane = Wide::kLane, kLanes = I::kLanes;
   static constexpr int64_t kBytes = sizeof(Vec);
-  static constexpr BlockShape kShape = (carries     ? carried_blocks(I::kVectors, to_l1)
-                                        : streaming ? streamed_blocks(I::kVectors, to_l1)
-                                                    : kStoredBlock[kBytes == kLine])[__builtin_ctz(e)];
+  static constexpr int kWidth = __builtin_ctz(e);
+  static constexpr bool kByMemory = by_memory || (carries && !I::template kPermutes<e>);
+  static constexpr BlockShape kShape = kByMemory   ? kByMemoryBlock
+                                       : carries   ? carried_block(I::kVectors, to_l1, kWidth)
+                                       : streaming ? streamed_block(I::kVectors, to_l1, kWidth)
+                                                   : kStoredBlock[kBytes == kLine][kWidth];
   static constexpr int kDown = kShape.down * kLine / kBytes, kAcross = kShape.across * kLine / kBytes;
   static constexpr int kRows = kDown * kSide, kCols = kAcross * kSide;
-  static constexpr bool kByMemory = carries && !I::template kPermutes<e>;
 
   // A block that is read: [t][c] is lane c of the columns of the tile t down, in input order.
   struct Lanes {
@@ -147,19 +149,23 @@ struct Blocks {
     }
   }
 
-  // Of each row what is carried lies beside what is new, and lines are loaded from any place there: of as
-  // many rows at a time as keeps loads far enough behind stores that they are in the cache by then.
+  // Of each row what is carried, if anything, lies beside what is new, and lines are loaded from any place
+  // there: of as many rows at a time as keeps loads far enough behind stores that they are in the cache by
+  // then.
   static void write_by_memory(const Lanes& lanes, Pitched<char> out, char* carried, Reader* reader) {
     constexpr int kTogether = e < kLanes ? e : kLanes;  // lanes
     constexpr int kRowsTogether = kTogether * kLane;
     constexpr int kEvery = kAcross < kLanes ? kLanes / kAcross : 1;  // rows to a turn, or turns to a row
     constexpr int kTurns = kAcross < kLanes ? 1 : kAcross / kLanes;
     constexpr int64_t kRowBytes = (1 + kAcross) * kLine;
-    static_assert(kBytes == kLine && kRowsTogether % kEvery == 0);
+    static_assert(streaming && kBytes == kLine && kRowsTogether % kEvery == 0);
     alignas(kLine) char lines[kRowsTogether * kRowBytes];
     for (int t = 0; t < kDown; ++t) {
-      for (int first = 0; first < kLanes; first += kTogether, carried += kRowsTogether * kLine) {
-        for (int r = 0; r < kRowsTogether; ++r) I::store(lines + r * kRowBytes, I::load(carried + r * kLine));
+      for (int first = 0; first < kLanes; first += kTogether) {
+        if constexpr (carries) {
+          for (int r = 0; r < kRowsTogether; ++r)
+            I::store(lines + r * kRowBytes, I::load(carried + r * kLine));
+        }
         for (int c = 0; c < kTogether; ++c) {
           TX_ROLLED for (int a = 0; a < kAcross; ++a) {
             Vec v[kLane];
@@ -174,12 +180,13 @@ struct Blocks {
             TX_UNROLL for (int k = 0; k < kTurns; ++k) reader->next();
           }
           char* const row = out.template next<true>();
-          const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine);
+          const auto place = carries ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % kLine) : 0;
           const char* const from = lines + r * kRowBytes + kLine;
           TX_UNROLL for (int a = 0; a < kAcross; ++a)
               I::stream_line(row - place + a * kLine, I::load(from - place + a * kLine));
-          I::store(carried + r * kLine, I::load(from + (kAcross - 1) * kLine));
+          if constexpr (carries) I::store(carried + r * kLine, I::load(from + (kAcross - 1) * kLine));
         }
+        if constexpr (carries) carried += kRowsTogether * kLine;
       }
     }
   }
@@ -249,6 +256,10 @@ void transpose_blocks(Pitched<const char> in, Pitched<char> out, int64_t rows, i
       transpose_tiles<typename Block::Wide>(from, to, tile_rows, tile_cols);
     }
   };
+  if constexpr (streaming && I::kVectors > 1 && e <= 4) {
+    if (streams_by_memory(e, out.pitch))
+      return transpose_in<Blocks<I, e, true, false, to_l1, true>>(in, out, rows, cols, nullptr, tiles);
+  }
   transpose_in<Block>(in, out, rows, cols, nullptr, tiles);
 }
 
