@@ -32,7 +32,7 @@ enum class TileOrder : uint8_t {
 // .59 .68, .44 .54 .59. Within the caches it makes no difference.
 struct BlockShape {
   int down = 0, across = 0, together = 0;
-  int at_once = 1;  // lines of an output row that are written before the next row's
+  int at_once = 1;  // lines of an output row that are written before the next row's; 8 bytes, pairs of them
 };
 // Stored, by whether vectors are lines. Smaller ones, shapes of lines, a vector's rows before the next one's
 // -> so, eight of 3 to 9 MB whose output rows conflict, 1, 2 and 4 bytes, one thread; two, Zen 3, AVX2 .31
@@ -59,7 +59,7 @@ inline constexpr BlockShape kStoredBlock[2][5] = {{{1, 2, 1}, {1, 2, 1}, {1, 3, 
 //                                    .50 .56 .64; .65 .71 .84 -> .52 .66 .71; .67 .77 .87
 //   in tiles -> so, 8192^2, and 256 x 128 x 128, in 8 and 16
 //                                    .60 .61, .48 .80; .72 .70, .72 .83 -> .60 .79, .76 .93; .75 .77, .98 .95
-// 8 bytes, a line of each of two rows by turns, 48 of 25 to 150 MB whose output rows conflict
+//   8 bytes, two lines of a row before the next's -> four, 48 of 25 to 150 MB whose output rows conflict
 //                                    .79; .78 -> .88; .85
 // (1 byte in {1, 1, 8} ten that do not conflict .65 -> .71, and five whose output rows do .57 -> .43.)
 inline constexpr BlockShape kStreamedBlock[3][5] = {
@@ -90,8 +90,9 @@ inline constexpr BlockShape kByMemoryBlock{1, 4, 4};
 //   2 bytes, one           .68 .68 .48 .54 .54 -> .70 .74 .67 .74 .75
 //            two           .69 .70 .59 .58 .61 -> .91 .78 .83 .83 .93
 //   4 bytes, 2 KiB and more, one; two    .67 .63 .74; .72 .67 .83 -> .84 .72 .87; .83 .76 .94
-// but of 1 KiB in 4 .93; .97 -> .89; .98, of 128 and 256 bytes, six in 2, .93; .93 -> .76; .87. (8 and 16
-// bytes as BlockShape::at_once has them are as good; lines within the caches are not helped.)
+// but of 1 KiB in 4 .93; .97 -> .89; .98, of 128 and 256 bytes, six in 2, .93; .93 -> .76; .87. Nor does it
+// help lines within the caches, 8 and 16 bytes, of which a row's four lines are written together anyway, or a
+// Xeon, 18 each, 16 threads, AVX2; AVX-512 .48 .72 .69; .74 .77 .74 -> .47 .71 .66; .68 .76 .73.
 constexpr bool streams_by_memory(int64_t element_bytes, int64_t pitch) {
   return element_bytes <= 4 && pitch % (element_bytes == 4 ? 2048 : 512) == 0;
 }

@@ -177,8 +177,8 @@ TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
 //
 // Blocks where vectors are less than lines, Zen 3, one thread; two. 1 and 2 bytes to rows whole ways of L1
 // apart, of 1024 rows -> high, 38 of 25 to 150 MB in 1 byte .60; .69 -> .66; .73, 48 in 2 .69; .82 -> .71;
-// .85. Few rows, which are no more than these, as wide -> of as many bytes, twelve each of 64 to 256 bytes of
-// the input in 2 and 8 bytes .85 1.02; .93 1.06 -> .93 1.03; .99 1.07.
+// .85. Few rows, as wide as others -> of as many bytes, three each of 128, 192 and 256 bytes of the input in
+// 2 bytes, whose output rows conflict, .86 .86 .85; .95 .92 .88 -> 1.03 .92 .93; 1.10 .97 .92.
 TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t cols, const Machine& m) {
   constexpr int64_t kRoomyL2Bytes = 1 << 20, kLowRows = 512, kCols = 64, kHigh = 8192, kTilesEach = 8;
   const int64_t e = plan.problem.element_bytes;
