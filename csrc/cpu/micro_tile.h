@@ -447,7 +447,7 @@ TX_INLINE void transpose_down(In from, Out to, int64_t rows) {
 }
 
 // Whether so many rows of the input, read together, meet in an L1 cache: more in a set than it has ways.
-TX_INLINE bool rows_meet(int rows, int64_t pitch) {
+TX_INLINE bool input_rows_meet(int rows, int64_t pitch) {
   return rows > kL1Ways && pitch % (2 * kL1Ways * kL1WayBytes / rows) == 0;
 }
 
@@ -465,7 +465,8 @@ void transpose_tiles(In in, Out out, int64_t rows, int64_t cols) {
   if constexpr (kAbreast > 1) {
     bool alone = false;
     if constexpr (pitched) {
-      alone = rows_meet(kAbreast * kSide, in.pitch) || (kLanes == 4 && e == 4 && out.pitch % kLine == 0);
+      alone =
+          input_rows_meet(kAbreast * kSide, in.pitch) || (kLanes == 4 && e == 4 && out.pitch % kLine == 0);
     }
     for (; !alone && j + kAbreast * kSide <= cols; j += kAbreast * kSide)
       transpose_down<Wide, kAbreast>(in.from(j, 0), out.from(0, j * e), rows);
