@@ -186,13 +186,14 @@ TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t
     most.rows = std::min(most.rows, kLowRows);
     most.cols = std::max(most.cols, kCols);
   }
-  const int64_t out_pitch = plan.problem.dims[tile_row_dim(plan.kernel, plan.problem)].out_stride;
-  if (e <= 2 && out_pitch % kL1WayBytes == 0 && streams_in_parts(m) && plan.order == TileOrder::kInBlocks) {
-    const int64_t share = element_count(plan.problem) / plan.threads / kTilesEach;
-    most.rows = std::clamp(share / most.cols / kLine * kLine, most.rows, kHigh);
+  if (plan.order == TileOrder::kInBlocks && streams_in_parts(m)) {
+    const int64_t out_pitch = plan.problem.dims[tile_row_dim(plan.kernel, plan.problem)].out_stride;
+    if (e <= 2 && out_pitch % kL1WayBytes == 0) {
+      const int64_t share = element_count(plan.problem) / plan.threads / kTilesEach;
+      most.rows = std::clamp(share / most.cols / kLine * kLine, most.rows, kHigh);
+    }
+    if (rows < most.rows) most.cols *= most.rows / rows;
   }
-  if (streams_in_parts(m) && plan.order == TileOrder::kInBlocks && rows < most.rows)
-    most.cols *= most.rows / rows;
   // Whole lines. Not asked for, 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
   if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, plan.prefetches_l1 ? 2 : 8)};
   const auto whole_lines = [&](int64_t bytes, int64_t other) {
