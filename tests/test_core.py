@@ -1085,8 +1085,9 @@ def test_threads_get_even_shares_of_rows() -> None:
 
 @pytest.mark.parametrize("line_vectors", [0, 1, 2])
 def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
+    facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "carries_bytes": False}
+
     def plan(shape: tuple[int, ...], size: int, threads: int = 1) -> _C.Plan:
-        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": line_vectors, "carries_bytes": False}
         return _C.plan_cpu(of_case(shape, (1, 0), size), threads, **facts)
 
     whole = line_vectors == 1
@@ -1100,9 +1101,26 @@ def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
     # A few columns are streamed from where both sides are as large as the last cache.
     narrow = [plan((n, 3), 4, 2).stores for n in (1_390_000, 1_400_000)]
     assert narrow == ["ordinary", "streaming" if line_vectors > 0 else "ordinary"]  # which is staged from later on
+    # By two threads, 1 and 2 bytes are as high from a third of the last cache on.
+    for size, shapes in ((1, ((2250, 2300), (2300, 2310))), (2, ((1600, 1610), (1700, 1610)))):
+        assert [plan(shape, size, 2).tile[0] > 500 for shape in shapes] == [False, not whole], size
     # In blocks where output rows meet, and input rows alone in 1 byte.
     meeting = [plan((900, 1024), 4), plan((1024, 900), 4), plan((1100, 1024), 1)]
     assert [p.order == "in_blocks" for p in meeting] == [whole, True, True]
+    # So are few rows far apart, or short ones, as long as they are stored, and fit blocks; 4 bytes not if both are.
+    for size, far, near in (
+        (1, ((1024, 256), (128, 2048), (16384, 500)), ((1024, 250), (1000, 300), (100, 2048), (300, 1024))),
+        (2, ((1024, 64), (3072, 300)), ((1024, 60), (512, 300), (300, 4096), (512, 900))),
+        (4, ((1024, 16), (3072, 50)), ((1024, 12), (512, 100), (16, 1024))),
+    ):
+        for shape in far:
+            lanes_read_on = line_vectors == 0 and shape == (128, 2048)
+            in_blocks = plan(shape, size).order == "in_blocks"
+            assert in_blocks == (not whole and not lanes_read_on), (size, shape)
+        assert [plan(shape, size).order for shape in near] == ["in_turn"] * len(near), size
+    assert plan((16384, 600), 1).order == "in_turn"
+    batched = [_C.plan_cpu(of_case((64, 16, n), (2, 1, 0), 4), 1, **facts) for n in (255, 256)]
+    assert [p.order == "in_blocks" for p in batched] == [not whole, False]
 
 
 def test_threads_of_cores_that_move_lines_take_bands() -> None:

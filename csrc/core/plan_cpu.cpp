@@ -146,6 +146,28 @@ bool keeps_lines(const Problem& p, const Machine& m) {
   return tiles_ask(p, m) && writes_whole_lines(p, row, false) && !tiles_beyond_caches(p, m);
 }
 
+// Whether rows are so far apart that, few or short as they may be, what is stored in parts of lines goes in
+// blocks: output rows, and, in 1 byte, input rows, unless vectors are mere lanes; in 4 bytes not if both are.
+// In tiles -> so, Zen 3, 30 each of one long side and one up to 1 KiB, one thread; two
+//   output rows, 1, 2 and 4 bytes    .28 .31 .36; .28 .30 .34 -> .35 .44 .47; .30 .37 .46
+//     portable                       .19 .22 .33; .18 .22 .28 -> .24 .27 .44; .18 .24 .34
+//   input rows, 1 byte               .30; .29 -> .35; .34
+//     but 2 bytes                    .41; .38 -> .43; .37
+//     portable, 201 and 917 x 2048   .47 .43; .36 .31 -> .32 .28; .24 .26
+//   both, 64 x 32 x 64 and 64^3 -> 2,1,0 in 4 bytes    .38 .35; .26 .26 -> .27 .24; .26 .26
+bool rows_far_apart(const Problem& p, const Machine& m) {
+  constexpr int64_t kRowBytes[] = {256, 128, 64};
+  const int64_t e = p.element_bytes;
+  if (vectors_are_lines(m) || e > 4 || fills(p, m, m.tuned.meeting_rows_leave)) return false;
+  const Dim& rows = p.dims[tile_row_dim(Kernel::kTile, p)];
+  const Dim& cols = p.dims[p.rank - 1];
+  const int w = width_row(e);
+  if (rows.extent * e < kRowBytes[w] || cols.extent * e < kStoredBlock[0][w].across * kLine) return false;
+  const bool out_rows = rows.out_stride % (1024 * e) == 0;
+  if (e == 1) return out_rows || (m.line_vectors > 1 && cols.in_stride % 2048 == 0);
+  return out_rows && (e == 2 || cols.in_stride % kL1WayBytes != 0);
+}
+
 // Of what is stored, what conflicts, but not where cores move lines and share a far cache. In tiles -> in
 // blocks:
 //   Zen 4, three in 8, staged -> so                                         .53 -> .70
@@ -157,6 +179,7 @@ bool keeps_lines(const Problem& p, const Machine& m) {
 bool stored_in_blocks(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 8 || (m.tuned.moves_lines && !m.tuned.near_cache)) return false;
+  if (rows_far_apart(p, m)) return true;
   if (tiles_cross(p, m) ? crossing_rows_conflict(p) : stored_rows_conflict(p, m)) return true;
   return rows_crowd_sets(p, tile_row_dim(Kernel::kTile, p), m);
 }

@@ -117,15 +117,24 @@ TileShape shape_of_runs(const TileShape* shapes, int64_t element_bytes) {
 //   portable                                    .71 .82 .90; .64 .74 .84 -> .74 .87 .98; .68 .77 .85
 //   16 of 6 to 12 MB                            .77 .76 .87; .68 .69 .80 -> .78 .85 .94; .69 .76 .82
 //   but pitches of whole KiB, five of .7 MB in 8 bytes, one                   .90 -> .79
+// Past the cores' own caches, where so much of the last one is filled, 1 and 2 bytes, too: low -> so, Zen 3,
+// 24 each of 11 to 17 MB, one thread; two
+//   AVX2        .31 .44; .21 .25 -> .38 .45; .36 .42
+//   portable    .16 .30; .16 .18 -> .24 .28; .24 .28
+//   but 16 each of 5 to 8 MB .39 .51; .40 .48 -> .40 .52; .34 .46, of 8 to 10 .39 .53; .37 .41 -> .43 .54;
+//   .34 .41
 // Where tiles may be crossed, in bands if they are not (kNearCache.direct), and crosswise only alone (Zen 5,
 // 12 each of whole lines in 2 bytes, of .2 to 1, to 4, and to 12 MB, bands -> so .72 .73 .79 -> .74 .77 .81).
 bool reads_on(const Plan& plan, const Machine& m) {
+  constexpr double kFar = 2.5;  // eighths of the last cache
   const Problem& p = plan.problem;
   const int64_t e = p.element_bytes;
   const bool in_parts = !vectors_are_lines(m);
-  if (in_parts && (e == 1 || (e <= 8 && p.dims[p.rank - 1].in_stride % (kL1WayBytes / 4) == 0))) return false;
+  const bool far = in_parts && fills(p, m, kFar);
+  const bool in_rows_meet = p.dims[p.rank - 1].in_stride % (kL1WayBytes / 4) == 0;
+  if (in_parts && ((e == 1 && !far) || (e <= 8 && in_rows_meet))) return false;
   if (crosses(m)) return plan.order == TileOrder::kCrosswise && e > 1 && plan.threads == 1;
-  return e > 2 || plan.threads == 1 || (e == 2 && !leaves_early(m));
+  return e > 2 || far || plan.threads == 1 || (e == 2 && !leaves_early(m));
 }
 
 TileShape direct_shape(const Plan& plan, int row, const Machine& m) {
