@@ -374,7 +374,7 @@ class Checker {
           rows = std::min<int32_t>(rows, tx::kCarriedRows);
         }
         const bool may_ask = plan.kernel == Kernel::kStaged ||
-                             (plan.kernel == Kernel::kTile && facts.line_vectors == 1 &&
+                             (plan.kernel == Kernel::kTile && facts.line_vectors > 0 &&
                               plan.stores == Stores::kOrdinary && plan.order == TileOrder::kInTurn &&
                               !is_fused(plan) && e <= 16 && std::has_single_bit(static_cast<uint64_t>(e)));
         if (may_ask) plan.prefetches = random.chance(50);

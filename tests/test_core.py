@@ -1354,7 +1354,7 @@ def test_tiles_that_are_asked_for(shape: tuple[int, ...], stores: str) -> None:
     found = {size: plan(size) for size in ALL_WIDTHS}
     asked = [p.stores + "+" * (p.prefetches and p.kernel == "tile") for p in found.values()]
     assert asked == stores.split(), found
-    for other in [plan(size, 48) for size in ALL_WIDTHS] + [plan(size, 32, 2) for size in ALL_WIDTHS]:
+    for other in [plan(size, 48) for size in ALL_WIDTHS] + [plan(size, 32, 0) for size in ALL_WIDTHS]:
         assert not (other.kernel == "tile" and other.prefetches), other
 
 
@@ -1648,6 +1648,26 @@ def test_wide_elements_in_lines_of_two_vectors_that_are_streamed_in_blocks() -> 
         assert plan(in_pitch, out_pitch, size, line_vectors=1).order == "in_turn", (size, in_pitch, out_pitch)
     for kib, tiles in ((1024, [[2048, 32], [1024, 16]]), (512, [[512, 64], [512, 64]])):
         assert [plan(61_440 + 64, 64_064, size, l2_bytes=kib << 10).tile for size in (8, 16)] == tiles, kib
+
+
+def test_dense_matrices_of_whole_vectors_ask_where_a_line_is_several() -> None:
+    """From so much of the last cache on, by width; not what is of other shapes, strided, or permuted."""
+
+    def asks(n: int, rows: int, cols: int, size: int, dims: tuple[int, ...] = (0, 2, 1), vectors: int = 2) -> bool:
+        caches = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20}
+        facts = {"line_vectors": vectors, "piece_bytes": 0, "carries_bytes": False}
+        plan = _C.plan_cpu(of_case((n, rows, cols), dims, size), 2, **caches | facts)
+        assert plan.kernel == "tile" and plan.stores == "ordinary" and plan.order == "in_turn", plan
+        return plan.prefetches
+
+    assert asks(256, 128, 128, 1) and not asks(256, 128, 128, 1, vectors=0)
+    for size, n, side in ((1, 342, 96), (2, 29, 96), (4, 15, 96), (8, 128, 64)):
+        assert [asks(count, side, side, size) for count in (n, n - 1)] == [True, False], size
+    assert not asks(100, 48, 48, 16)
+    assert asks(100, 64, 256, 2) and asks(100, 512, 64, 2)
+    assert not asks(100, 64, 272, 2) and not asks(100, 528, 64, 2)  # rows of 544 bytes, and 1056
+    assert not asks(100, 64, 72, 2) and not asks(100, 72, 64, 2)
+    assert not asks(64, 56, 96, 2, (1, 2, 0)) and not asks(64, 56, 96, 2, (2, 1, 0))
 
 
 def test_long_stretches_of_short_pieces_are_asked_for_where_vectors_are_less_than_lines() -> None:

@@ -563,7 +563,8 @@ bool asks(const Plan& plan, const Machine& m) {
     case Kernel::kRows:
       return streaming && runs_ask(plan.problem, m);
     case Kernel::kTile:
-      return !streaming && plan.order == TileOrder::kInTurn && !is_fused(plan) && tiles_ask(plan.problem, m);
+      return !streaming && plan.order == TileOrder::kInTurn && !is_fused(plan) &&
+             (tiles_ask(plan.problem, m) || batches_ask(plan.problem, m));
     case Kernel::kStaged:
       return streaming && stages_ask(plan, m);
     default:

@@ -88,6 +88,9 @@ int64_t rows_in_sets(const Problem& normalised, int row, int row_dims, int64_t t
 // halves, from where their own caches do not have them.
 bool tiles_ask(const Problem& normalised, const Machine& machine);
 
+// Whether those of dense matrices that follow one another on both sides do, where a line is several vectors.
+bool batches_ask(const Problem& normalised, const Machine& machine);
+
 // The tile of a plan whose kernel, stores, order, fused dims and threads are chosen.
 void set_tile(Plan& plan, const Machine& machine);
 

@@ -58,7 +58,7 @@ struct MicroKernels {
   Transpose transpose_diagonal[4];
 
   // The same, asking for lines of what comes next: steps are the bytes from this tile's first element to the
-  // next one's. For elements of 1 to 16 bytes, indexed likewise; null where a line is not one vector.
+  // next one's. For elements of 1 to 16 bytes, indexed likewise; null where vectors are mere lanes.
   using TransposeAsking = void (*)(const char* in, int64_t in_pitch, char* out, int64_t out_pitch,
                                    int64_t rows, int64_t cols, int64_t in_step, int64_t out_step);
   TransposeAsking transpose_asking[5];

@@ -471,12 +471,14 @@ constexpr MicroKernels micro_kernels(const char* name) {
       I::stream,
       I::fence};
   if constexpr (sizeof(typename Line::Vec) == kLine) k.line_vectors = Line::kVectors;
-  if constexpr (sizeof(typename I::Vec) == kLine) {
+  if constexpr (I::kLanes > 1) {
     k.transpose_asking[0] = transpose_asking<I, 1>;
     k.transpose_asking[1] = transpose_asking<I, 2>;
     k.transpose_asking[2] = transpose_asking<I, 4>;
     k.transpose_asking[3] = transpose_asking<I, 8>;
     k.transpose_asking[4] = transpose_asking<I, 16>;
+  }
+  if constexpr (sizeof(typename I::Vec) == kLine) {
     if (Pieces<I>::unit(true) > 0) k.stream_pieces[0] = Pieces<I>::stream;
     if (Pieces<I>::unit(false) > 0) k.stream_pieces[1] = Pieces<I>::stream;
   }
