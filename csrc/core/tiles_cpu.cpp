@@ -529,16 +529,18 @@ bool tiles_ask(const Problem& p, const Machine& m) {
 }
 
 // Of whole vectors, and no larger than L1 has room for. Not asked for -> asked for, Zen 3, 12 each of 24 to
-// 200 elements a side, 1 to 8 bytes, one thread; two
+// 200 elements a side, 1 to 4 bytes, one thread; two
 //   3 to 8 MB, 2 and 4 bytes    .65 .72; .63 .70 -> .72 .75; .70 .74
-//   8 to 13 MB                  .53 .60 .60 .65; .54 .64 .70 .77 -> .67 .85 .74 .68; .57 .75 .76 .79
-//   13 to 18 MB                 .51 .44 .50 .57; .54 .51 .63 .63 -> .92 .72 .66 .60; .80 .87 .83 .69
-// but not of whole vectors, 8 to 13 MB .37 .47 .69 .62; .35 .54 .72 .74 -> .37 .51 .68 .63; .33 .51 .67 .72,
-// and one matrix of whole lines, ten each of 1 to 6 MB in 2 and 4 bytes .77 .90; .56 .68 -> .58 .62; .61 .56.
+//   8 to 13 MB                  .53 .60 .60; .54 .64 .70 -> .67 .85 .74; .57 .75 .76
+//   13 to 18 MB                 .51 .44 .50; .54 .51 .63 -> .92 .72 .66; .80 .87 .83
+// but not of whole vectors, 8 to 13 MB .37 .47 .69; .35 .54 .72 -> .37 .51 .68; .33 .51 .67, nor 270 x 112 x
+// 24 and 445 x 60 x 28 in 8 bytes .98 .80; .84 .75 -> .87 .61; .66 .67, nor one matrix, ten each of whole
+// lines of 1 to 6 MB in 2 and 4 .77 .90; .56 .68 -> .58 .62; .61 .56 (of 13 to 18 MB where other guests use
+// the cache .43 .60; .47 .57 -> .65 .73; .51 .57, and where they do not, in 2, .54; .61 -> .58; .55).
 bool batches_ask(const Problem& p, const Machine& m) {
   constexpr int64_t kInRowBytes = 512, kOutRowBytes = 1024;
   const int64_t e = p.element_bytes;
-  if (!streams_in_parts(m) || !is_plain(e) || e > 8 || p.rank != 3) return false;
+  if (!streams_in_parts(m) || !is_plain(e) || e > 4 || p.rank != 3) return false;
   const Dim &matrices = p.dims[0], &rows = p.dims[1], &cols = p.dims[2];
   const int64_t in_row = rows.extent * e, out_row = cols.extent * e, matrix = in_row * cols.extent;
   const bool dense = rows.in_stride == e && cols.in_stride == in_row && rows.out_stride == out_row &&

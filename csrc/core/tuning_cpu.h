@@ -157,8 +157,8 @@ inline constexpr int64_t kCrowdedInBlocks[2] = {24, 12}, kCrowdedInBlocksBytes =
 inline constexpr ByWidth<double> kTilesAsk = {1.5, 1.5, 3, 3, 3};
 inline constexpr double kAskingTilesLeave = 7;
 
-// Likewise of dense matrices, in 1 to 8 bytes, where a line is several vectors.
-inline constexpr double kBatchesAsk[] = {1.5, .25, .25, 2};
+// Likewise of dense matrices, in 1 to 4 bytes, where a line is several vectors.
+inline constexpr double kBatchesAsk[] = {1.5, .25, .25};
 
 // Staged tiles with shorter sides than kStagedSideBytes, fused ones too, leave the last cache here, which
 // neighbours share.
