@@ -569,15 +569,20 @@ inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
   return tuning;
 }();
 
-// Likewise where vectors are smaller: what conflicts stays longer in the cache, in blocks. So, and whole
-// lines carried no sooner than they are streamed, Zen 3 while its last cache is free, eight a width of 13 to
-// 24 MB, 1 to 16 bytes, before -> so (see above for when it is not):
-//   output rows multiples of 2 KiB apart, one thread   .23 .17 .29 .33 .30 -> .35 .34 .53 .57 .71
-//                                         two          .31 .16 .50 .33 .65 -> .29 .35 .50 .54 .65
-//   whole lines, one                                   .44 .44 .78 .61 .58 -> .49 .58 .78 .73 .77
-//                two                                   .42 .43 .63 .72 .82 -> .45 .46 .64 .72 .82
+// Likewise where vectors are smaller. Whole lines, in blocks above all, are streamed as soon as the last
+// cache has hardly room, and carried no sooner. Later -> so, Zen 3, eight to ten a width, one thread; two:
+//   output rows multiples of 2 KiB apart
+//     14.7 to 16.7 MB, 1 to 8 bytes       .33 .37 .37 .42; .27 .31 .45 .39 -> .65 .66 .63 .77; .49 .52 .47
+//     .42 16.8 to 24                          .44 .40 .57 .47; .39 .32 .44 .45 -> .70 .82 1.02 1.17; .65 .68
+//     .78 .71 but 12.6 to 14.5, 1, 2 and 4        .26 .39 .46; .31 .41 .43 -> .32 .41 .45; .27 .31 .33
+//   others, 16.8 to 17.8, 2 and 4         .60 .62; .45 .43 -> .72 .81; .50 .54
+//     16.8 to 20, 8 and 16                .65 .76; .52 .61 -> 1.53 1.33; .97 .86
+//     12.6 to 14.7                        .55 .52; .63 .66 -> 1.16 .98; .75 .69
+//     but 10 to 12.5                      .78 .83; .68 .84 -> .66 .62; .56 .46
+//     14.7 to 16.7, 1, 2 and 4            .36 .43 .59; .38 .54 .53 -> .51 .64 .87; .32 .39 .47
 constexpr CpuTuning in_parts(CpuTuning tuning) {
-  tuning.conflicts_leave = {5, 5.5, 5.5, 6, 4};
+  tuning.conflicts_leave = {3.5, 3.5, 3.5, 3.5, 3.5};
+  tuning.tiles_leave = {4.25, 4, 3.5, 3, 3};
   tuning.streamed_blocks[3] = {1024, 64};
   tuning.streamed_blocks[4] = {512, 64};
   // 8191 x 8193, with 1024, 2048 and so .42 .42 .52, .45 .52 .54 -> .47 .56 .55, two threads .38 .55 .56, .45
