@@ -571,15 +571,18 @@ inline constexpr CpuTuning kNearCacheHalvesAlone = [] {
 
 // Likewise where vectors are smaller. Whole lines, in blocks above all, are streamed as soon as the last
 // cache has hardly room, and carried no sooner. Later -> so, Zen 3, eight to ten a width, one thread; two:
-//   output rows multiples of 2 KiB apart
-//     14.7 to 16.7 MB, 1 to 8 bytes       .33 .37 .37 .42; .27 .31 .45 .39 -> .65 .66 .63 .77; .49 .52 .47
-//     .42 16.8 to 24                          .44 .40 .57 .47; .39 .32 .44 .45 -> .70 .82 1.02 1.17; .65 .68
-//     .78 .71 but 12.6 to 14.5, 1, 2 and 4        .26 .39 .46; .31 .41 .43 -> .32 .41 .45; .27 .31 .33
-//   others, 16.8 to 17.8, 2 and 4         .60 .62; .45 .43 -> .72 .81; .50 .54
-//     16.8 to 20, 8 and 16                .65 .76; .52 .61 -> 1.53 1.33; .97 .86
-//     12.6 to 14.7                        .55 .52; .63 .66 -> 1.16 .98; .75 .69
-//     but 10 to 12.5                      .78 .83; .68 .84 -> .66 .62; .56 .46
-//     14.7 to 16.7, 1, 2 and 4            .36 .43 .59; .38 .54 .53 -> .51 .64 .87; .32 .39 .47
+//   output rows multiples of 2 KiB apart, 1 to 8 bytes
+//     14.7 to 16.7 MB      .33 .37 .37 .42; .27 .31 .45 .39 -> .65 .66 .63 .77; .49 .52 .47 .42
+//     16.8 to 24           .44 .40 .57 .47; .39 .32 .44 .45 -> .70 .82 1.02 1.17; .65 .68 .78 .71
+//     but 12.6 to 14.5, 1 to 4 bytes    .26 .39 .46; .31 .41 .43 -> .32 .41 .45; .27 .31 .33
+//   others
+//     16.8 to 17.8 MB, 2 and 4 bytes    .60 .62; .45 .43 -> .72 .81; .50 .54
+//     16.8 to 20, 8 and 16              .65 .76; .52 .61 -> 1.53 1.33; .97 .86
+//     12.6 to 14.7, 8 and 16            .55 .52; .63 .66 -> 1.16 .98; .75 .69
+//     14.7 to 16.7, 4                   .59; .53 -> .87; .47
+//     but 10 to 12.5, 8 and 16          .78 .83; .68 .84 -> .66 .62; .56 .46
+//         14.7 to 16.7, 1 and 2         .36 .43; .38 .54 -> .51 .64; .32 .39
+//         16.8 to 17.8, 1               .67; .53 -> .51; .40
 constexpr CpuTuning in_parts(CpuTuning tuning) {
   tuning.conflicts_leave = {3.5, 3.5, 3.5, 3.5, 3.5};
   tuning.tiles_leave = {4.25, 4, 3.5, 3, 3};
