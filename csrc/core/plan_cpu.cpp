@@ -163,8 +163,8 @@ bool rows_far_apart(const Problem& p, const Machine& m) {
   const Dim& cols = p.dims[p.rank - 1];
   const int w = width_row(e);
   if (rows.extent * e < kRowBytes[w] || cols.extent * e < kStoredBlock[0][w].across * kLine) return false;
-  const bool out_rows = rows.out_stride % (1024 * e) == 0;
-  if (e == 1) return out_rows || (m.line_vectors > 1 && cols.in_stride % 2048 == 0);
+  const bool out_rows = rows.out_stride % (kL1WayBytes / 4 * e) == 0;
+  if (e == 1) return out_rows || (m.line_vectors > 1 && cols.in_stride % (kL1WayBytes / 2) == 0);
   return out_rows && (e == 2 || cols.in_stride % kL1WayBytes != 0);
 }
 
