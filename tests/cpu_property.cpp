@@ -25,6 +25,8 @@
 #include "core/normalize.h"
 #include "core/pieces_cpu.h"
 #include "core/plan_cpu.h"
+#include "core/prefetch_cpu.h"
+#include "core/stores_cpu.h"
 #include "core/tiles_cpu.h"
 #include "cpu/run.h"
 

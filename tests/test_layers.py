@@ -82,6 +82,17 @@ def test_every_layer_has_a_law() -> None:
     assert {p.name for p in CSRC.iterdir() if p.is_dir()} == set(LAWS)
 
 
+def test_cpu_planner_decides_in_order() -> None:
+    """Each file of the CPU's planner knows only those before it, so that a decision never looks ahead."""
+    order = ["tiles", "pieces", "prefetch", "cache_sets", "order", "stores", "tile_shape", "plan"]
+    assert {p.stem for p in (CSRC / "core").glob("*_cpu.cpp")} == {f"{stage}_cpu" for stage in order}
+    for k, stage in enumerate(order):
+        later = {f"core/{name}_cpu.h" for name in order[k + 1 :]} - {"core/plan_cpu.h"}  # which has what is known first
+        for path in (CSRC / f"core/{stage}_cpu.h", CSRC / f"core/{stage}_cpu.cpp"):
+            ahead = later & {name for _, name in includes(path)}
+            assert not ahead, f"{path}: must not include {ahead}"
+
+
 def test_only_ops_knows_torch() -> None:
     """Torch's, CUDA's and pybind11's names where the layer has no business with them."""
     for layer, banned in [

@@ -41,11 +41,4 @@ inline constexpr int64_t kMostElementBytes = 1024;
 // Every kernel the CPU has.
 const std::vector<Kernel>& kernels_cpu();
 
-// kTile: whether its micro-kernels can stream to the problem's rows, at any pitch.
-bool can_carry_rows(const Problem& normalised, const CpuFacts& facts);
-
-// Whether a plan that streams can ask for what is to come into L1: if it asks at all, and of kTile as its
-// micro-kernels do.
-bool can_ask_into_l1(const Plan& plan, const CpuFacts& facts);
-
 }  // namespace tx

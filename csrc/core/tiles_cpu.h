@@ -1,5 +1,5 @@
-// The CPU kernels' tiles, for the planner that chooses them and the loops that run them: their sides, their
-// shapes, and what of them lies together in memory.
+// The CPU kernels' tiles, for the planner that chooses them and the loops that run them: their sides, and
+// what of them lies together in memory.
 #pragma once
 
 #include <cstdint>
@@ -80,18 +80,7 @@ struct Sides {
 };
 Sides fuse_sides(const Problem& normalised, int row, const Machine& machine);
 
-// How many of a tile's first output rows, of one dim or several, have their lines in one set of the L1 cache,
-// or in two side by side.
-int64_t rows_in_sets(const Problem& normalised, int row, int row_dims, int64_t tile_rows, int sets);
-
-// Whether direct tiles ask for the lines of tiles to come: where a vector is a line, but cores move it in
-// halves, from where their own caches do not have them.
-bool tiles_ask(const Problem& normalised, const Machine& machine);
-
-// Whether those of dense matrices that follow one another on both sides do, where a line is several vectors.
-bool batches_ask(const Problem& normalised, const Machine& machine);
-
-// The tile of a plan whose kernel, stores, order, fused dims and threads are chosen.
-void set_tile(Plan& plan, const Machine& machine);
+// Whether all that is written are whole lines; merged, of rows that adjoin, but for the end of the last.
+bool writes_whole_lines(const Problem& normalised, int row, bool merged);
 
 }  // namespace tx

@@ -115,8 +115,8 @@ struct MicroKernels {
     StreamCarried carried[5];
     StreamCarried carried_blocks[5];
   };
-  // Lines are asked for into the L2 cache; into L1, null but where can_ask_into_l1() in core/plan_cpu.h is
-  // true.
+  // Lines are asked for into the L2 cache; into L1, null but where can_ask_into_l1() in core/prefetch_cpu.h
+  // is true.
   Streaming streaming[2];
 
   // Copies whole lines past the caches. `out` is aligned to a line. The caller fences when its last line is

@@ -426,7 +426,7 @@ constexpr MicroKernels::Streaming streaming_kernels() {
   return k;
 }
 
-// Those that ask for lines into L1, as can_ask_into_l1() in core/plan_cpu.h says.
+// Those that ask for lines into L1, as can_ask_into_l1() in core/prefetch_cpu.h says.
 template <class I>
 constexpr MicroKernels::Streaming streaming_kernels_to_l1() {
   MicroKernels::Streaming k{};

@@ -1,8 +1,13 @@
 # The host kernels: TX_CPU_SOURCES, and the flags of the files that are compiled for one instruction set, which without
 # them have none: TX_PORTABLE_ALONE leaves the portable set alone, for tests that need no more.
 set(TX_CPU_SOURCES
-  ${CMAKE_CURRENT_LIST_DIR}/../core/plan_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/cache_sets_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/order_cpu.cpp
   ${CMAKE_CURRENT_LIST_DIR}/../core/pieces_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/plan_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/prefetch_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/stores_cpu.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/../core/tile_shape_cpu.cpp
   ${CMAKE_CURRENT_LIST_DIR}/../core/tiles_cpu.cpp
   ${CMAKE_CURRENT_LIST_DIR}/isa.cpp
   ${CMAKE_CURRENT_LIST_DIR}/micro_avx2.cpp
