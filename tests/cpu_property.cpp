@@ -128,7 +128,7 @@ class Arena {  // kArena bytes between guard pages
 
 // Strides in which no two elements share memory, the last of `order` being the innermost dim.
 void nested_strides(Random& random, Problem& p, const int* order, int64_t Dim::* stride, int padding) {
-  int64_t step = p.element_bytes * (random.chance(8) ? random.between(2, 3) : 1);
+  int64_t step = p.element_bytes * (random.chance(12) ? random.between(2, 9) : 1);
   for (int k = p.rank - 1; k >= 0; --k) {
     p.dims[order[k]].*stride = step;
     step *= p.dims[order[k]].extent;

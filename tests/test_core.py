@@ -362,8 +362,8 @@ def test_cpu_plans_are_legal(threads: int, rng: random.Random) -> None:
         assert (plan.kernel == "none") == (math.prod(plan.extents) == 0), what
         normal = _C.normalize(p)
         expected = triples(normal)
-        if plan.element_bytes != normal.element_bytes:  # runs are elements to tiles
-            assert plan.kernel in ("tile", "staged"), what
+        if plan.element_bytes != normal.element_bytes:  # runs are elements to tiles, and to vectors that have several
+            assert plan.kernel in ("tile", "staged") or (plan.kernel == "strided" and plan.element_bytes <= 16), what
             run = (plan.element_bytes // normal.element_bytes, normal.element_bytes, normal.element_bytes)
             assert plan.element_bytes <= 1024 and expected.pop() == run, what
         if len(plan.extents) > len(expected):  # of a dim a part is in each piece
@@ -502,7 +502,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
     (
         Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"),
-        "staged",
+        "strided",
         "tile_small tile tile tile_small tile",
     ),
     (Case("choice", "within caches", (512, 512), (1, 0)), "tile", "tile_small"),
@@ -1270,6 +1270,39 @@ def test_pieces_on_the_host(
     assert plan.kernel == ("pieces" if dims_of_piece else "tile"), plan
     if dims_of_piece:
         assert f"fused=[{dims_of_piece}, {dims_of_piece}]" in str(plan), plan
+
+
+# Triples of the problem after normalising; of the plan the kernel, the element's bytes, the stores and the tile.
+@pytest.mark.parametrize(
+    ("size", "dims", "plan_has"),
+    [
+        (2, [(1_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # one element again and again
+        (2, [(10_000_000, 0, 2)], ("strided", 2, "streaming", [8192])),  # beyond the caches
+        (4, [(500, 4, 4000), (1000, 0, 4)], ("strided", 4, "ordinary", [4, 1000])),  # one of each row
+        (4, [(5000, 4, 400), (100, 0, 4)], ("tile", 4, "ordinary", None)),  # of short rows
+        (2, [(30_000_000, 4, 2)], ("strided", 2, "ordinary", [4096])),  # every second: nothing is streamed
+        (1, [(5000, 4, 3), (3, 1, 1)], ("strided", 3, "ordinary", [4096])),  # three bytes of four
+        (1, [(5000, 20, 3), (3, 1, 1)], ("rows", 1, "ordinary", None)),  # so far apart that a vector has one
+        (1, [(3, 1, 5000), (5000, 4, 1)], ("strided", 1, "ordinary", [1, 4096])),  # their planes
+        (1, [(3, 1, 100), (100, 4, 1)], ("tile", 1, "ordinary", None)),  # of short rows
+        (1, [(8, 1, 5000), (5000, 9, 1)], ("tile", 1, "ordinary", None)),  # of many
+        (1, [(3, 1, 5000), (5000, 3, 1)], ("tile", 1, "ordinary", None)),  # side by side: registers split them
+        (2, [(2000, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [512, 32])),  # packed, high
+        (2, [(2000, 4, 6), (3, 8000, 2)], ("strided", 2, "ordinary", [2000, 3])),
+        (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
+        (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [32, 32])),  # nor are wide ones
+        (4, [(300, 1300, 2400), (300, 4, 8)], ("strided", 4, "ordinary", [64, 64])),  # to places apart
+    ],
+)
+def test_elements_that_lie_apart(
+    size: int, dims: list[tuple[int, int, int]], plan_has: tuple[str, int, str, list[int] | None]
+) -> None:
+    """Gathered into rows where a vector has several or one is repeated, packed where columns of them lie nearer."""
+    kernel, element_bytes, stores, tile = plan_has
+    facts = {"l1_bytes": 32 << 10, "l2_bytes": 512 << 10, "l3_bytes": 32 << 20, "line_vectors": 2, "piece_bytes": 0}
+    plan = _C.plan_cpu(problem(size, *dims), 1, **facts)
+    assert (plan.kernel, plan.element_bytes, plan.stores) == (kernel, element_bytes, stores), plan
+    assert tile is None or plan.tile == tile, plan
 
 
 @pytest.mark.parametrize(

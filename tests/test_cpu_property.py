@@ -106,6 +106,25 @@ PLANTED = {
         "wrong: byte",
         "avx2",
     ),
+    "elements gathered past the last": (
+        "cpu/micro_strided.h",
+        "g.past = (kSize + g.bytes - 1) / g.bytes - 1;",
+        "g.past = 0;",
+        "reproduce:",
+        "avx2",
+    ),
+    "one element again that is two": (
+        "cpu/micro_strided.h",
+        "gather_elements<e>(bytes, in, 0, out, count);",
+        "gather_elements<e>(bytes, in, count > 5 ? bytes : 0, out, count);",
+        "reproduce:",
+    ),
+    "a column that is packed over another": (
+        "cpu/run.cpp",
+        "packed + c * pitch, at.extent[row]);",
+        "packed + (c - (c == 5)) * pitch, at.extent[row]);",
+        "wrong: byte",
+    ),
     "a piece of three dims that is taken for one of two": (
         "core/pieces_cpu.cpp",
         "map.source[b] = static_cast<uint16_t>(map.source[b - bytes] + packed_in[d]);",

@@ -74,12 +74,55 @@ PieceChoice any_piece(const Problem& p, const Machine& m) {
   return choice;
 }
 
+// The problem whose elements are the runs of this one, if they are so short, and so near to one another in
+// the input, and side by side in the output, that a vector has several. Of a copy, one by one, or gathered
+// and streamed -> so, Zen 3, .3 and 20 MB, one thread:
+//   two and three bytes of three and four    .07 .10, .28 .42 -> .42 .55, .58 .68
+//   as many of 2 bytes                       .16 .29, .37 .40 -> .55 .77, .62 .60
+//   rows of 32 x 3 of 4, 1 and 2 bytes       .12 .27, .32 .53 -> .63 .70, .68 .67
+//   but 5 of 8 in 1 byte                     .21, .45 -> .49, .54
+std::optional<Problem> with_gathered_runs(const Problem& p) {
+  constexpr int64_t kRowBytes = 64, kRepeatedBytes = 512;
+  if (p.rank < 2 || !ends_in_common_run(p)) return std::nullopt;
+  const Dim& runs = p.dims[p.rank - 2];
+  Problem of_runs = p;
+  of_runs.element_bytes *= p.dims[p.rank - 1].extent;
+  of_runs.rank = p.rank - 1;
+  const int64_t bytes = of_runs.element_bytes, step = runs.in_stride;
+  const bool near = step == 0 || (step >= bytes && step + bytes <= kLaneBytes);
+  if (runs.out_stride != bytes || bytes > kLaneBytes || !near) return std::nullopt;
+  if (runs.extent * bytes < (step == 0 ? kRepeatedBytes : kRowBytes)) return std::nullopt;
+  return of_runs;
+}
+
+// Whether elements, or runs, are better gathered into rows of the output than moved in tiles: what a vector
+// has several of in the input, of few rows, or what is one again and again. In tiles -> so, Zen 3, two and
+// three rows of matrices of 3 and 4, .3 and 20 MB, one thread:
+//   1, 2 and 4 bytes    .06 .16 .65, .05 .18 .52; .06 .10 .23, .08 .12 .27
+//                    -> .26 .26 .75, .18 .24 .58; .30 .32 .37, .26 .22 .28
+//   batches of 3 x 128 and 3 x 512 in 1 byte    .06 .07; .19 .19 -> .09 .16; .32 .36
+//   but 7 x 64 in 1, 5 x 128 in 2               .06 .28; .27 .56 -> .04 .13; .20 .41
+//   1000 columns of one, 1 to 16 bytes, 1 MB    .60 1.17 1.36 1.41 1.42 -> 1.13 1.58 1.24 1.70 1.32
+bool prefers_gathering(const Problem& p, const Machine& m) {
+  constexpr int64_t kRowBytes = 128, kRepeatedBytes = 512, kColumnBytes = 8;
+  if (p.rank == 0) return false;
+  if (with_gathered_runs(p)) return true;
+  const int64_t e = p.element_bytes;
+  const Dim& cols = p.dims[p.rank - 1];
+  if (cols.out_stride != e || cols.in_stride < 0 || cols.in_stride + e > kLaneBytes) return false;
+  if (cols.in_stride == 0) return cols.extent * e >= kRepeatedBytes;
+  const int row = tile_row_dim(Kernel::kTile, p);
+  if (row < 0 || p.dims[row].extent * e >= kColumnBytes || cols.extent * e < kRowBytes) return false;
+  return !splits(p, row) && !fuse_sides(p, row, m).fuse();
+}
+
 Plan finish(const Problem& problem, const Machine& m, Kernel kernel) {
   Plan plan;
   plan.problem = problem;
   const Problem& p = plan.problem;
   const bool tiles = kernel == Kernel::kTile || kernel == Kernel::kStaged;
   if (tiles && !has_tiles(problem)) plan.problem = with_runs_as_elements(problem).value();
+  if (kernel == Kernel::kStrided) plan.problem = with_gathered_runs(problem).value_or(problem);
   if (kernel == Kernel::kPieces) {
     const PieceChoice choice = any_piece(problem, m);
     plan.problem = choice.problem;
@@ -209,6 +252,7 @@ Kernel choose(const Problem& p, const Machine& m) {
     if (takes(kernel, p)) return kernel;
   }
   if (permutes_pieces(p, m)) return Kernel::kPieces;
+  if (prefers_gathering(p, m)) return Kernel::kStrided;
   if (has_tiles(p)) return choose_tile(p, m);
   if (!takes(Kernel::kRows, p)) return Kernel::kStrided;
   const std::optional<Problem> of_runs = with_runs_as_elements(p);

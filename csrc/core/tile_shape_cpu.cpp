@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <numeric>
 
 #include "core/cache_sets_cpu.h"
@@ -290,6 +291,22 @@ void set_rows_tile(Plan& plan) {
   }
 }
 
+// Of elements that lie apart in the input.
+TileShape strided_shape(const Problem& p, int64_t rows, int64_t cols) {
+  const int64_t e = p.element_bytes, line = line_elements(e);
+  const auto whole = [&](int64_t elements) { return std::max(elements / line, int64_t{1}) * line; };
+  const Dim& last = p.dims[p.rank - 1];
+  if (packs_columns(p)) {
+    rows = std::min(rows, whole(std::max(kPackedColumnBytes, kThinTileBytes / cols) / e));
+    const int64_t most = kPackedBytes / (rows * e);
+    return {rows, std::min(cols, most < line ? most : whole(most))};
+  }
+  if (!gathers_rows(p)) return fit(kStridedShape[width_row(e)], rows, cols, e);
+  const int64_t step = std::max(std::abs(last.in_stride), e);
+  cols = std::min(cols, whole(kStridedBytes / step));
+  return {std::clamp<int64_t>(kStridedBytes / (cols * step), 1, rows), cols};
+}
+
 // Of a tile of one dim or two.
 TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   const Problem& p = plan.problem;
@@ -297,7 +314,7 @@ TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent;
   const int width = width_row(e);
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
-  if (plan.kernel == Kernel::kStrided) return fit(kStridedShape[width], rows, cols, e);
+  if (plan.kernel == Kernel::kStrided) return strided_shape(p, rows, cols);
   if (plan.kernel == Kernel::kStaged) {
     const bool adjoin = rows_adjoin(p, row) && cols >= kAdjoiningCols && cols * e <= kAdjoiningRowBytes;
     return adjoin ? adjoining_shape(rows, cols, e) : fit(staged_shape(e), rows, cols, e);

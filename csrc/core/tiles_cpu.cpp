@@ -32,6 +32,14 @@ int smallest_input_step(const Problem& p) {
   return best;
 }
 
+// Whether elements lie nearer to one another along a tile's rows than along its columns, of which no vector
+// has two.
+bool columns_lie_nearer(const Problem& p) {
+  const int row = smallest_input_step(p);
+  return row >= 0 && p.dims[row].in_stride < p.dims[p.rank - 1].in_stride &&
+         p.dims[p.rank - 1].in_stride >= kLaneBytes;
+}
+
 }  // namespace
 
 int tile_row_dim(Kernel kernel, const Problem& p) {
@@ -111,6 +119,34 @@ int64_t staged_row_bytes(const Plan& plan) {
 
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
 int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
+
+// Of short rows calls take longer than single moves, which runs have none of.
+bool gathers_rows(const Problem& p) {
+  constexpr int64_t kFewCols = 16;
+  const Dim& cols = p.dims[p.rank - 1];
+  if (!is_plain(p.element_bytes)) return true;
+  return cols.out_stride == p.element_bytes && cols.extent >= kFewCols && !columns_lie_nearer(p);
+}
+
+// By element -> so, 1, 2 and 4 bytes, one thread, 1 MB; 20
+//   Zen 3   every second of a row, transposed
+//             .05 .10 .20; .06 .06 .13 -> .29 .23 .29; .12 .12 .16
+//           every third
+//             .05 .09 .18; .03 .04 .07 -> .16 .19 .27; .09 .10 .13
+//           every second, of 3 planes to 3 columns
+//             .03 .07 .15; .10 .15 .25 -> .12 .19 .28; .21 .21 .21
+//   Xeon    every second of a row, transposed
+//             .05 .07 .15; .04 .05 .15 -> .09 .13 .13; .10 .11 .14
+//           16 threads
+//             .03 .10 .21; .07 .07 .12 -> .10 .20 .20; .21 .14 .18
+// but of 8 bytes, every second, Zen 3; Xeon, one thread; 16
+//             .25 .13; .18 .12; .28 .31 -> .27 .18; .17 .13; .19 .20
+bool packs_columns(const Problem& p) {
+  constexpr int64_t kColumnBytes = 64;
+  const int64_t e = p.element_bytes;
+  if (e > 4 || p.dims[p.rank - 1].out_stride != e || !columns_lie_nearer(p)) return false;
+  return p.dims[smallest_input_step(p)].extent * e >= kColumnBytes;
+}
 
 bool rows_adjoin(const Problem& p, int row) {
   const Dim& cols = p.dims[p.rank - 1];

@@ -61,6 +61,13 @@ inline constexpr int64_t kStagingBytes = 256 << 10;
 int64_t staged_row_bytes(const Plan& plan);
 int64_t staged_pitch(int64_t row_bytes);
 
+// kStrided: whether elements are gathered into rows of the output; or, where they lie nearer to one another
+// along input columns, these are packed, into tiles of so many bytes at most, of which rows are made. Else
+// elements are moved one by one.
+bool gathers_rows(const Problem& normalised);
+bool packs_columns(const Problem& normalised);
+inline constexpr int64_t kPackedBytes = 32 << 10;
+
 // ---- For the planner.
 
 // Whether rows, as long as the last dim, follow one another in the output.

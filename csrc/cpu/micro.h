@@ -37,6 +37,18 @@ struct Piece {
   alignas(kLine) uint8_t index[kMostPieceVectors * (1 + kMostPieceVectors / 2) * kLine];
 };
 
+// Elements of up to 16 bytes that lie side by side in the output, and a step apart in the input, or are all
+// one.
+struct Gathered {
+  int64_t bytes;
+  int64_t step;
+  // The micro-kernel's own: how many a vector closes up, from the bytes of `index`, and how many that are
+  // past those it may touch.
+  int64_t together = 1;
+  int64_t past = 0;
+  alignas(kLine) uint8_t index[kLine] = {};
+};
+
 struct MicroKernels {
   const char* name;
 
@@ -78,6 +90,12 @@ struct MicroKernels {
                              int64_t runs, int64_t run_cols, int64_t rows);
   MergeRuns merge_runs[3];
   SplitRuns split_runs[3];
+
+  // Elements that lie apart, or are one again and again: fills in what it needs to know, once, and moves
+  // out[k] = in[k] for k < count. Touches only these. Indexed as `transpose` is.
+  void (*prepare_gather)(Gathered& gathered);
+  using Gather = void (*)(const Gathered& gathered, const char* in, char* out, int64_t count);
+  Gather gather[5];
 
   // Small permutations: fills a piece's index, once, and moves pieces; steps are the bytes from one to the
   // next.

@@ -13,6 +13,7 @@
 #include "cpu/micro_blocks.h"
 #include "cpu/micro_permute.h"
 #include "cpu/micro_rows.h"
+#include "cpu/micro_strided.h"
 #include "cpu/micro_tile.h"
 
 namespace tx::cpu {
@@ -461,6 +462,8 @@ constexpr MicroKernels micro_kernels(const char* name) {
        transpose_placed<I, 256>, transpose_placed<I, 512>, transpose_placed<I, 1024>},
       {merge_runs<I, 1>, merge_runs<I, 2>, merge_runs<I, 4>},
       {split_runs<I, 1>, split_runs<I, 2>, split_runs<I, 4>},
+      Closing<I>::prepare,
+      {gather<I, 1>, gather<I, 2>, gather<I, 4>, gather<I, 8>, gather<I, 16>},
       Pieces<I>::index,
       Pieces<I>::run,
       {Pieces<I>::most(true), Pieces<I>::most(false)},

@@ -551,7 +551,8 @@ void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_
   });
 }
 
-void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+// Elements to places apart, one by one.
+void run_scattered(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
   const Problem& p = plan.problem;
   const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
   const Dim rows = row < 0 ? Dim{1, 0, 0} : p.dims[row];
@@ -559,11 +560,86 @@ void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parall
     share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
       TileWalk at(plan, first);
       for (int64_t tile = first; tile < last; ++tile, at.next()) {
-        move_tile<decltype(element)>(in + at.in, out + at.out, rows, row < 0 ? 1 : at.extent[row],
-                                     p.dims[col], at.extent[col]);
+        const int64_t row_count = row < 0 ? 1 : at.extent[row], col_count = at.extent[col];
+        if (col_count < row_count) {
+          move_tile<decltype(element)>(in + at.in, out + at.out, p.dims[col], col_count, rows, row_count);
+        } else {
+          move_tile<decltype(element)>(in + at.in, out + at.out, rows, row_count, p.dims[col], col_count);
+        }
       }
     });
   });
+}
+
+// Rows of tiles made of columns of the input that are packed before.
+void run_packed(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const int64_t bytes = p.element_bytes;
+  const Dim &rows = p.dims[row], &cols = p.dims[col];
+  const MicroKernels& micro = micro_kernels_in_use();
+  const auto gather = of_width(micro.gather, p);
+  const auto transpose = of_width(micro.transpose, p);
+  Gathered column{bytes, rows.in_stride};
+  micro.prepare_gather(column);
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    alignas(kLine) char packed[kPackedBytes];
+    TileWalk at(plan, first);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      const int64_t pitch = at.extent[row] * bytes;
+      for (int64_t c = 0; c < at.extent[col]; ++c)
+        gather(column, in + at.in + c * cols.in_stride, packed + c * pitch, at.extent[row]);
+      transpose(bytes, packed, pitch, out + at.out, rows.out_stride, at.extent[row], at.extent[col]);
+    }
+  });
+}
+
+// Rows of elements that lie apart in the input, or are one again and again.
+void run_gathered(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  constexpr int64_t kStagedBytes = 4 << 10;  // of a row that is streamed
+  const Problem& p = plan.problem;
+  const int row = tile_row_dim(plan.kernel, p), col = p.rank - 1;
+  const int64_t bytes = p.element_bytes, step = p.dims[col].in_stride;
+  const Dim rows = row < 0 ? Dim{1, 0, 0} : p.dims[row];
+  const MicroKernels& micro = micro_kernels_in_use();
+  const auto gather = of_width(micro.gather, p);
+  Gathered run{bytes, step};
+  micro.prepare_gather(run);
+  const bool streaming = plan.stores == Stores::kStreaming;
+  share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
+    alignas(kLine) char memory[2 * kStagedBytes + 2 * kLine];
+    StagedRows staged(micro.stream, memory, 0, 0);
+    TileWalk at(plan, first);
+    for (int64_t tile = first; tile < last; ++tile, at.next()) {
+      for (int64_t r = 0; r < (row < 0 ? 1 : at.extent[row]); ++r) {
+        const char* from = in + at.in + r * rows.in_stride;
+        char* to = out + at.out + r * rows.out_stride;
+        if (!streaming) {
+          gather(run, from, to, at.extent[col]);
+          continue;
+        }
+        for (int64_t left = at.extent[col], some; left > 0; left -= some) {
+          some = std::min(left, kStagedBytes / bytes);
+          const bool ends = !staged.continues(to, 1);
+          if (ends || staged.filled() >= kStagedBytes) staged.write(ends, [](int64_t, int64_t) {});
+          if (ends) staged.begin(to, 1);
+          gather(run, from, staged.next(), some);
+          staged.add(some * bytes);
+          from += some * step, to += some * bytes;
+        }
+      }
+    }
+    if (!streaming) return;
+    staged.write(true, [](int64_t, int64_t) {});
+    micro.fence();
+  });
+}
+
+void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
+  const Problem& p = plan.problem;
+  if (packs_columns(p)) return run_packed(plan, in, out, parallel_for);
+  return gathers_rows(p) ? run_gathered(plan, in, out, parallel_for)
+                         : run_scattered(plan, in, out, parallel_for);
 }
 
 }  // namespace

@@ -1,0 +1,112 @@
+// Part of micro_impl.h: elements that lie apart in the input, and side by side in the output.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/micro.h"
+#include "cpu/micro_rows.h"
+
+namespace tx::cpu {
+namespace {
+
+// One by one. Elements have e bytes, or more than half of those, and then go as two halves that overlap.
+template <int e>
+TX_INLINE void gather_elements(int64_t bytes, const char* in, int64_t step, char* out, int64_t count) {
+  if (bytes == e) {
+    TX_UNROLL_SOME for (int64_t k = 0; k < count; ++k) std::memcpy(out + k * e, in + k * step, e);
+  } else if constexpr (e > 1) {
+    constexpr int kHalf = e / 2;
+    TX_UNROLL_SOME for (int64_t k = 0; k < count; ++k, in += step, out += bytes) {
+      std::memcpy(out, in, kHalf);
+      std::memcpy(out + bytes - kHalf, in + bytes - kHalf, kHalf);
+    }
+  }
+}
+
+// One element again and again.
+template <class I, int e>
+TX_INLINE void repeat(int64_t bytes, const char* in, char* out, int64_t count) {
+  constexpr int64_t kTimes = 64, kVector = sizeof(typename I::Vec), kVectors = 4;
+  alignas(kLine) char times[kTimes * e];
+  if (bytes == e) {
+    constexpr int64_t kSome = kVectors * kVector / e;
+    gather_elements<e>(bytes, in, 0, times, kVector / e);
+    const typename I::Vec vector = I::load(times);
+    for (; count >= kSome; count -= kSome, out += kVectors * kVector) {
+      TX_UNROLL for (int64_t v = 0; v < kVectors; ++v) I::store(out + v * kVector, vector);
+    }
+  } else if (e > 1 && count >= kTimes) {
+    gather_elements<e>(bytes, in, 0, times, kTimes);
+    for (; count >= kTimes; count -= kTimes, out += kTimes * bytes)
+      std::memcpy(out, times, static_cast<size_t>(kTimes * bytes));
+  }
+  gather_elements<e>(bytes, in, 0, out, count);
+}
+
+// How a vector, or each of its lanes, has several elements that lie a step apart closed up. What it has
+// besides is written over by the next.
+template <class I>
+struct Closing {
+  using Vec = typename I::Vec;
+  static constexpr bool kWhole = I::kLoadsParts && I::template kPermutes<1>;
+  static constexpr int64_t kSize = kWhole ? sizeof(Vec) : 16;
+  static constexpr int kParts = kWhole ? 1 : I::kLanes;
+  // Of whole vectors most loads and stores are of two lines (Xeon, three at a time of 8 bytes, 1 and 20 MB,
+  // one thread; 16, one by one -> so .18 .30; .32 .50 -> .13 .25; .41 .41 of a copy; four .25 .42; .41 .60 ->
+  // .27 .54; .77 .67).
+  static constexpr int64_t kLeast = kWhole ? 4 : 2;
+
+  static void prepare(Gathered& g) {
+    if (!I::kShuffles || g.step < g.bytes || g.step + g.bytes > kSize) return;
+    const int64_t together = (kSize - g.bytes) / g.step + 1;
+    if (together < kLeast) return;
+    g.together = together;
+    g.past = (kSize + g.bytes - 1) / g.bytes - 1;  // that is written to; no more is read
+    int64_t at = 0, byte = 0;
+    for (int64_t b = 0; b < g.together * g.bytes; ++b) {
+      g.index[b] = static_cast<uint8_t>(at + byte);
+      if (++byte == g.bytes) byte = 0, at += g.step;
+    }
+  }
+
+  // A part from each in(part) to out(part).
+  template <class In, class Out>
+  TX_INLINE void move(const uint8_t* index, In in, Out out) {
+    if constexpr (kWhole) {
+      I::store(out(0), I::permute_bytes(I::load(in(0)), I::load(reinterpret_cast<const char*>(index))));
+    } else if constexpr (I::kLanes == 1) {
+      I::store(out(0), I::shuffle(I::load(in(0)), index));
+    } else {
+      I::store_lanes(out, I::shuffle(I::load_lanes(in), index));
+    }
+  }
+};
+
+// Several at a time where a vector that is loaded has them, as long as neither it nor what is written of it
+// ends past the last.
+template <class I, int e>
+void gather(const Gathered& g, const char* in, char* out, int64_t count) {
+  if (g.step == 0) return repeat<I, e>(g.bytes, in, out, count);
+  int64_t done = 0;
+  if constexpr (I::kShuffles && e < 16) {
+    // Of its own, which what is written can't change.
+    using Close = Closing<I>;
+    alignas(kLine) uint8_t index[Close::kSize];
+    std::memcpy(index, g.index, sizeof index);
+    const int64_t together = g.together, in_step = together * g.step, out_step = together * g.bytes;
+    const int64_t all = Close::kParts * together;
+    const char* from = in;
+    char* to = out;
+    for (int64_t left = together > 1 ? count - g.past : 0; left > all - together; left -= all) {
+      Close::move(
+          index, [&](int part) { return from + part * in_step; },
+          [&](int part) { return to + part * out_step; });
+      from += Close::kParts * in_step, to += Close::kParts * out_step, done += all;
+    }
+  }
+  gather_elements<e>(g.bytes, in + done * g.step, g.step, out + done * g.bytes, count - done);
+}
+
+}  // namespace
+}  // namespace tx::cpu
