@@ -829,6 +829,16 @@ def test_sides_of_many_dims(size: int) -> None:
 
 
 @needs_cuda_build
+def test_tiles_of_a_few_elements_are_not_worth_blocks() -> None:
+    """Two elements of five by three planes, in five groups, for which the staged kernel has no tile either."""
+    dims = [(365578, 10, 60), (5, 3655790, 12), (2, 2, 6), (3, 21934740, 2)]
+    assert _C.plan_cuda(problem(2, *dims), _C.DeviceFacts()).kernel == "strided"
+    assert _C.plan_cuda(problem(2, (365578, 10, 12), *dims[2:]), _C.DeviceFacts()).kernel == "staged"  # one group
+    far = _C.plan_cuda(problem(1, (2, 1, 48992580), (35, 15, 1399788), (4, 3, 349947), (349947, 525, 1)), _C.DeviceFacts())
+    assert far.kernel == "tile_unaligned"  # six times a copy
+
+
+@needs_cuda_build
 def test_a_tile_that_has_all_rows() -> None:
     """231 rows begin anywhere in 262 bytes of sectors, but all are in one tile of 256."""
     plan = _C.plan_cuda(of_case((5, 9, 7, 11, 3, 13, 9, 15), (7, 0, 6, 1, 5, 2, 4, 3), 1), _C.DeviceFacts())

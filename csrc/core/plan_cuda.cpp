@@ -722,6 +722,18 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
     return e > 1 && (!few || n.cols * e < kLongRowBytes);
   };
+  // Tiles of a few elements, where the staged kernel has none. H200, slices drawn at random, by how many times
+  // as long as a copy they are thought to take: how many they take, and the strided kernel
+  //   3 to 5 (11)     3.1   5.0
+  //   5 to 8 (12)     3.3   3.9
+  //   9 and 12 (2)    3.3   3.3
+  //   13 to 100 (9)   14    3.2
+  //   more (19)       154   3.9
+  const auto tiles_are_tiny = [&] {
+    constexpr double kStridedTakes = 10;
+    return needs_two_inner_dims(p).empty() && choices.unaligned().time > kStridedTakes &&
+           !choices.staged().why_not.empty();
+  };
   switch (kernel) {
     case Kernel::kRows: {
       if (!output_is_dense(p)) return false;
@@ -801,7 +813,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return tile_is_full() || (time <= choices.unaligned().time * nearly && before_staged(time));
     }
     case Kernel::kTileUnaligned: {
-      if (!needs_two_inner_dims(p).empty()) return false;
+      if (!needs_two_inner_dims(p).empty() || tiles_are_tiny()) return false;
       // One H200, permutations of 60 to 320 KB: .53 to .71 of a copy where the staged kernel's smaller tiles
       // reach .71 to .76.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
@@ -829,6 +841,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // .43 (unaligned with a time of 1.19: .86).
       return choices.span().tile.cols * e >= kLeastSpanPiece || choices.unaligned().time >= kSpanAnyway;
     }
+    case Kernel::kStrided:
+      return tiles_are_tiny();
     default:
       return true;
   }
@@ -862,9 +876,9 @@ Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone) {
   if (fill(plan, Kernel::kNone, facts, choices).empty()) return plan;
   for (const bool only_if_worth : {true, false}) {
     for (const Kernel k : kKernels) {
-      // Strided is the last resort: a kernel that is not worth it still beats it.
+      // Strided is the last resort but for tiny tiles: a kernel that is not worth it still beats it.
       if (k == Kernel::kTileSmall && !alone) continue;
-      if (only_if_worth && (k == Kernel::kStrided || !worth(k, plan.problem, choices))) continue;
+      if (only_if_worth && !worth(k, plan.problem, choices)) continue;
       if (fill(plan, k, facts, choices).empty()) return plan;
     }
   }
