@@ -832,10 +832,11 @@ def test_sides_of_many_dims(size: int) -> None:
 def test_tiles_of_a_few_elements_are_not_worth_blocks() -> None:
     """Two elements of five by three planes, in five groups, for which the staged kernel has no tile either."""
     dims = [(365578, 10, 60), (5, 3655790, 12), (2, 2, 6), (3, 21934740, 2)]
-    assert _C.plan_cuda(problem(2, *dims), _C.DeviceFacts()).kernel == "strided"
-    assert _C.plan_cuda(problem(2, (365578, 10, 12), *dims[2:]), _C.DeviceFacts()).kernel == "staged"  # one group
-    far = _C.plan_cuda(problem(1, (2, 1, 48992580), (35, 15, 1399788), (4, 3, 349947), (349947, 525, 1)), _C.DeviceFacts())
-    assert far.kernel == "tile_unaligned"  # six times a copy
+    one_group = [(365578, 10, 12), *dims[2:]]
+    six_times = [(2, 1, 48992580), (35, 15, 1399788), (4, 3, 349947), (349947, 525, 1)]  # as long as a copy
+    kernels = [_C.plan_cuda(p, _C.DeviceFacts()).kernel for p in (problem(2, *dims), problem(2, *one_group))]
+    assert kernels == ["strided", "staged"]
+    assert _C.plan_cuda(problem(1, *six_times), _C.DeviceFacts()).kernel == "tile_unaligned"
 
 
 @needs_cuda_build

@@ -722,8 +722,8 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
     return e > 1 && (!few || n.cols * e < kLongRowBytes);
   };
-  // Tiles of a few elements, where the staged kernel has none. H200, slices drawn at random, by how many times
-  // as long as a copy they are thought to take: how many they take, and the strided kernel
+  // Tiles of a few elements, where the staged kernel has none. H200, slices drawn at random, by how many
+  // times as long as a copy they are thought to take: how many they take, and the strided kernel
   //   3 to 5 (11)     3.1   5.0
   //   5 to 8 (12)     3.3   3.9
   //   9 and 12 (2)    3.3   3.3
