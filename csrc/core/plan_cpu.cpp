@@ -27,6 +27,14 @@ bool ends_in_common_run(const Problem& p) {
   return last.in_stride == p.element_bytes && last.out_stride == p.element_bytes;
 }
 
+// The problem whose elements they are.
+Problem runs_as_elements(const Problem& p) {
+  Problem of_runs = p;
+  of_runs.element_bytes *= p.dims[p.rank - 1].extent;
+  --of_runs.rank;
+  return of_runs;
+}
+
 // Bytes that lie together in the output when one index along `row` is fixed.
 int64_t output_run_bytes(const Problem& p, int row) {
   int64_t run = p.element_bytes;
@@ -48,12 +56,8 @@ bool has_tiles(const Problem& p) {
 // in 4 .65 -> 1.01; but 64 x 197 x 12 x 72 -> 0,2,1,3 in 4 .92 -> .82.
 std::optional<Problem> with_runs_as_elements(const Problem& p) {
   if (!ends_in_common_run(p)) return std::nullopt;
-  const int64_t bytes = p.dims[p.rank - 1].extent * p.element_bytes;
-  if (bytes > kMostElementBytes) return std::nullopt;
-  Problem of_runs = p;
-  of_runs.element_bytes = bytes;
-  of_runs.rank = p.rank - 1;
-  if (!has_tiles(of_runs)) return std::nullopt;
+  const Problem of_runs = runs_as_elements(p);
+  if (of_runs.element_bytes > kMostElementBytes || !has_tiles(of_runs)) return std::nullopt;
   return of_runs;
 }
 
@@ -85,9 +89,7 @@ std::optional<Problem> with_gathered_runs(const Problem& p) {
   constexpr int64_t kRowBytes = 64, kRepeatedBytes = 512;
   if (p.rank < 2 || !ends_in_common_run(p)) return std::nullopt;
   const Dim& runs = p.dims[p.rank - 2];
-  Problem of_runs = p;
-  of_runs.element_bytes *= p.dims[p.rank - 1].extent;
-  of_runs.rank = p.rank - 1;
+  const Problem of_runs = runs_as_elements(p);
   const int64_t bytes = of_runs.element_bytes, step = runs.in_stride;
   const bool near = step == 0 || (step >= bytes && step + bytes <= kLaneBytes);
   if (runs.out_stride != bytes || bytes > kLaneBytes || !near) return std::nullopt;

@@ -39,6 +39,12 @@ int64_t step_rows(const Plan& plan, const Machine& m) {
   return (plan.carries && plan.prefetches_l1 ? block.together : block.down) * line;
 }
 
+// As many elements as make whole lines, at least one.
+int64_t whole_lines(int64_t elements, int64_t element_bytes) {
+  const int64_t line = line_elements(element_bytes);
+  return std::max(elements / line, int64_t{1}) * line;
+}
+
 // Rows of bands of one size, of which as few as that takes have at most `most`, rounded up to whole steps.
 int64_t even_band(int64_t rows, int64_t most, int64_t step) {
   return round_up(ceil_div(rows, ceil_div(rows, most)), step);
@@ -138,9 +144,8 @@ TileShape staged_shape(int64_t element_bytes) {
 // rows and one .32 of a copy, so .69; x 30, of 16 and 14 .55, so .86; 3000 x 100 x 97 in 2, of 96 and one
 // .57, so .82).
 TileShape adjoining_shape(int64_t rows, int64_t cols, int64_t element_bytes) {
-  const int64_t line = line_elements(element_bytes);
   const int64_t most = std::min(kAdjoiningBytes / cols, kAdjoiningPieceBytes) / element_bytes;
-  const int64_t whole = std::max(most / line, int64_t{1}) * line, left = rows % whole;
+  const int64_t whole = whole_lines(most, element_bytes), left = rows % whole;
   if (rows <= std::max(most, whole)) return {rows, cols};
   const bool few_left = left > 0 && left * 2 < whole && rows <= 4 * most;
   return {few_left ? even_band(rows, most, 1) : whole, cols};
@@ -171,15 +176,11 @@ TileShape streamed_shape(const Plan& plan, TileShape most, int64_t rows, int64_t
   }
   // Whole lines. Not asked for, 13 problems on that Xeon, 64 x 8 1.00 of a copy, 16 x 8 .96, 16 x 1 .85.
   if (e >= kLine) return {std::min<int64_t>(rows, 64), std::min<int64_t>(cols, plan.prefetches_l1 ? 2 : 8)};
-  const auto whole_lines = [&](int64_t bytes, int64_t other) {
-    const int64_t line = line_elements(e);
-    return std::max(bytes / (other * e) / line, int64_t{1}) * line;
-  };
   if (streams_short_rows(plan)) {
     const bool in_blocks = plan.order == TileOrder::kInBlocks && cols * e >= 2 * kLine;
-    most = {whole_lines(in_blocks ? kStreamedBlocksBytes : kStreamedTileBytes, cols), cols};
+    most = {whole_lines((in_blocks ? kStreamedBlocksBytes : kStreamedTileBytes) / (cols * e), e), cols};
   } else if (rows < std::min(most.rows, kLine)) {
-    most = {rows, whole_lines(kStreamedTileBytes, rows)};
+    most = {rows, whole_lines(kStreamedTileBytes / (rows * e), e)};
   }
   return {std::min(rows, most.rows), std::min(cols, most.cols)};
 }
@@ -293,17 +294,16 @@ void set_rows_tile(Plan& plan) {
 
 // Of elements that lie apart in the input.
 TileShape strided_shape(const Problem& p, int64_t rows, int64_t cols) {
-  const int64_t e = p.element_bytes, line = line_elements(e);
-  const auto whole = [&](int64_t elements) { return std::max(elements / line, int64_t{1}) * line; };
+  const int64_t e = p.element_bytes;
   const Dim& last = p.dims[p.rank - 1];
   if (packs_columns(p)) {
-    rows = std::min(rows, whole(std::max(kPackedColumnBytes, kThinTileBytes / cols) / e));
+    rows = std::min(rows, whole_lines(std::max(kPackedColumnBytes, kThinTileBytes / cols) / e, e));
     const int64_t most = kPackedBytes / (rows * e);
-    return {rows, std::min(cols, most < line ? most : whole(most))};
+    return {rows, std::min(cols, most < line_elements(e) ? most : whole_lines(most, e))};
   }
   if (!gathers_rows(p)) return fit(kStridedShape[width_row(e)], rows, cols, e);
   const int64_t step = std::max(std::abs(last.in_stride), e);
-  cols = std::min(cols, whole(kStridedBytes / step));
+  cols = std::min(cols, whole_lines(kStridedBytes / step, e));
   return {std::clamp<int64_t>(kStridedBytes / (cols * step), 1, rows), cols};
 }
 

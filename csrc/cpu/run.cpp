@@ -415,9 +415,7 @@ void run_pieces(const Plan& plan, const char* in, char* out, ParallelFor paralle
       if (!gathers)
         return permute(piece, in + row.in, along.in_stride, out + row.out, along.out_stride, row.pieces,
                        ahead);
-      const bool ends = !staged.continues(out + row.out, 1);
-      if (ends || staged.filled() >= kStreamedPiecesBytes) staged.write(ends, [](int64_t, int64_t) {});
-      if (ends) staged.begin(out + row.out, 1);
+      staged.make_room(out + row.out, 1, kStreamedPiecesBytes);
       permute(piece, in + row.in, along.in_stride, staged.next(), piece.bytes, row.pieces, ahead);
       staged.add(row.pieces * piece.bytes);
     };
@@ -510,9 +508,7 @@ void run_gathered_runs(const Plan& plan, const char* in, char* out, ParallelFor 
     TileWalk at(plan, first);
     const auto rows_at_hand = [&] { return row == next ? 1 : at.extent[row]; };
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      const bool ends = !staged.continues(out + at.out, rows_at_hand());
-      if (ends || staged.filled() >= kRowBytes) staged.write(ends, [](int64_t, int64_t) {});
-      if (ends) staged.begin(out + at.out, rows_at_hand());
+      staged.make_room(out + at.out, rows_at_hand(), kRowBytes);
       for (int64_t r = 0; r < rows_at_hand(); ++r) {
         copy(in + at.in + r * rows.in_stride, p.dims[next].in_stride, staged.next() + r * kPitch, bytes,
              bytes, at.extent[next]);
@@ -620,9 +616,7 @@ void run_gathered(const Plan& plan, const char* in, char* out, ParallelFor paral
         }
         for (int64_t left = at.extent[col], some; left > 0; left -= some) {
           some = std::min(left, kStagedBytes / bytes);
-          const bool ends = !staged.continues(to, 1);
-          if (ends || staged.filled() >= kStagedBytes) staged.write(ends, [](int64_t, int64_t) {});
-          if (ends) staged.begin(to, 1);
+          staged.make_room(to, 1, kStagedBytes);
           gather(run, from, staged.next(), some);
           staged.add(some * bytes);
           from += some * step, to += some * bytes;

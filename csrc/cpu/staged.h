@@ -35,6 +35,14 @@ class StagedRows {
 
   bool continues(const char* out, int64_t rows) const { return out == out_ + filled_ && rows == rows_; }
 
+  // Makes room for what comes next at `out`: writes what is there, if rows end or have so much, and begins
+  // rows.
+  void make_room(char* out, int64_t rows, int64_t most) {
+    const bool ends = !continues(out, rows);
+    if (ends || filled_ >= most) write(ends, [](int64_t, int64_t) {});
+    if (ends) begin(out, rows);
+  }
+
   char* next() const { return start_ + filled_; }  // where row 0's next byte belongs in the staging memory
   int64_t pitch() const { return pitch_; }
   int64_t filled() const { return filled_; }
