@@ -1299,6 +1299,7 @@ def test_pieces_on_the_host(
         (1, [(8, 1, 5000), (5000, 9, 1)], ("tile", 1, "ordinary", None)),  # of many
         (1, [(3, 1, 5000), (5000, 3, 1)], ("tile", 1, "ordinary", None)),  # side by side: registers split them
         (2, [(2000, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [512, 32])),  # packed, high
+        (1, [(2000, 2, 1000), (1000, 4000, 1)], ("strided", 1, "ordinary", [512, 64])),  # to whole lines
         (2, [(2000, 4, 6), (3, 8000, 2)], ("strided", 2, "ordinary", [2000, 3])),
         (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
         (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [32, 32])),  # nor are wide ones

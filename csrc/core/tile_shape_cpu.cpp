@@ -297,9 +297,11 @@ TileShape strided_shape(const Problem& p, int64_t rows, int64_t cols) {
   const int64_t e = p.element_bytes;
   const Dim& last = p.dims[p.rank - 1];
   if (packs_columns(p)) {
-    rows = std::min(rows, whole_lines(std::max(kPackedColumnBytes, kThinTileBytes / cols) / e, e));
-    const int64_t most = kPackedBytes / (rows * e);
-    return {rows, std::min(cols, most < line_elements(e) ? most : whole_lines(most, e))};
+    // Threads are to share no line: so high that columns make whole lines, unless the tile has them all.
+    const int64_t most = kPackedBytes / std::min(cols, line_elements(e));
+    const int64_t column = std::min(std::max(kPackedColumnBytes, kThinTileBytes / cols), most);
+    rows = std::min(rows, whole_lines(column / e, e));
+    return {rows, std::min(cols, whole_lines(kPackedBytes / (rows * e), e))};
   }
   if (!gathers_rows(p)) return fit(kStridedShape[width_row(e)], rows, cols, e);
   const int64_t step = std::max(std::abs(last.in_stride), e);

@@ -130,15 +130,15 @@ bool gathers_rows(const Problem& p) {
 
 // By element -> so, 1, 2 and 4 bytes, one thread, 1 MB; 20
 //   Zen 3   every second of a row, transposed
-//             .05 .10 .20; .06 .06 .13 -> .29 .23 .29; .12 .12 .16
+//             .05 .10 .20; .06 .06 .13 -> .25 .23 .29; .12 .12 .16
 //           every third
 //             .05 .09 .18; .03 .04 .07 -> .16 .19 .27; .09 .10 .13
 //           every second, of 3 planes to 3 columns
 //             .03 .07 .15; .10 .15 .25 -> .12 .19 .28; .21 .21 .21
 //   Xeon    every second of a row, transposed
-//             .05 .07 .15; .04 .05 .15 -> .09 .13 .13; .10 .11 .14
+//             .04 .07 .15; .04 .05 .15 -> .14 .13 .13; .10 .11 .14
 //           16 threads
-//             .03 .10 .21; .07 .07 .12 -> .10 .20 .20; .21 .14 .18
+//             .06 .10 .21; .10 .07 .12 -> .16 .20 .20; .12 .14 .18
 // but of 8 bytes, every second, Zen 3; Xeon, one thread; 16
 //             .25 .13; .18 .12; .28 .31 -> .27 .18; .17 .13; .19 .20
 bool packs_columns(const Problem& p) {
