@@ -498,7 +498,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "few columns of a permutation", (33, 17, 65, 31, 63), (4, 2, 0, 3, 1)), "staged", "tile_unaligned"),
     (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
     (Case("choice", "an image on its side", (2000, 1500, 3), (1, 0, 2), SMALL), "staged", "staged"),
-    (Case("choice", "a small one", (200, 150, 3), (1, 0, 2), SMALL), "tile", "staged"),
+    (Case("choice", "a small one", (200, 150, 3), (1, 0, 2), SMALL), "tile", "staged staged strided strided"),
     (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
     (
         Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"),
@@ -792,7 +792,7 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
         ((2048, 64, 12, 32), (0, 2, 1, 3), 2, "rows", [1, 12, 10, 4]),  # pieces too large for the periodic kernel,
         ((2048, 49, 3, 32), (0, 2, 1, 3), 2, "periodic", [1, 3, 49, 4]),  # and not
         ((2048, 49, 30, 16), (0, 2, 1, 3), 2, "staged", None),  # too short a run
-        ((3, 4, 64), (1, 0, 2), 2, "staged", None),  # all of it too little for the threads of a block
+        ((3, 4, 64), (1, 0, 2), 2, "strided", None),  # all of it too little for the threads of a block
     ],
 )
 def test_blocks_of_runs(
@@ -832,11 +832,66 @@ def test_sides_of_many_dims(size: int) -> None:
 def test_tiles_of_a_few_elements_are_not_worth_blocks() -> None:
     """Two elements of five by three planes, in five groups, for which the staged kernel has no tile either."""
     dims = [(365578, 10, 60), (5, 3655790, 12), (2, 2, 6), (3, 21934740, 2)]
-    one_group = [(365578, 10, 12), *dims[2:]]
+    one_group = [(365578, 40, 12), (2, 2, 6), (3, 87738720, 2)]
     six_times = [(2, 1, 48992580), (35, 15, 1399788), (4, 3, 349947), (349947, 525, 1)]  # as long as a copy
     kernels = [_C.plan_cuda(p, _C.DeviceFacts()).kernel for p in (problem(2, *dims), problem(2, *one_group))]
     assert kernels == ["strided", "staged"]
     assert _C.plan_cuda(problem(1, *six_times), _C.DeviceFacts()).kernel == "tile_unaligned"
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("size", "dims", "kernel"),
+    [
+        (8, [(5_000_000, 24, 8)], "strided"),  # every third,
+        (2, [(5_000_000, 4, 2)], "strided"),  # every second
+        (2, [(3_000_000, 12, 6), (3, 4, 2)], "strided"),  # of few, which staging takes long for
+        (2, [(50, 0, 20000), (50, 500, 400), (200, 4, 2)], "staged"),  # but not of one row again and again,
+        (1, [(5_000_000, 2, 1)], "staged"),  # nor every second byte,
+        (1, [(5_000_000, 3, 1)], "strided"),
+        (1, [(50_000, 303, 100), (100, 3, 1)], "staged"),  # nor of short rows
+        (4, [(1000, 12, 20000), (5000, 0, 4)], "strided"),  # one again and again, of neighbours that lie apart
+        (1, [(1000, 3, 5000), (5000, 0, 1)], "strided"),
+        (1, [(50_000, 3, 100), (100, 0, 1)], "staged"),
+        (2, [(2, 2, 10_000_000), (5_000_000, 10, 2)], "strided"),  # two channels of five,
+        (1, [(2, 1, 5_000_000), (5_000_000, 4, 1)], "strided"),  # of four,
+        (1, [(2, 1, 5_000_000), (5_000_000, 2, 1)], "narrow"),  # and of two
+        (8, [(100_000, 504, 240), (5, 8, 48), (6, 72, 8)], "strided"),  # slices that lie together,
+        (8, [(100_000, 240, 240), (5, 8, 48), (6, 40, 8)], "periodic"),  # and the whole
+        (4, [(5000, 0, 4828), (1207, 4, 4)], "strided"),  # one row,
+        (4, [(50_000, 0, 484), (121, 4, 4)], "rows"),  # unless it is short,
+        (4, [(5000, 4832, 4828), (1207, 4, 4)], "pieces"),  # and several
+    ],
+)
+def test_what_goes_by_elements(size: int, dims: list[tuple[int, int, int]], kernel: str) -> None:
+    plan = _C.plan_cuda(problem(size, *dims), _C.DeviceFacts())
+    assert plan.kernel == kernel, plan
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("size", "dims", "at", "word"),
+    [
+        (1, [(10_000, 3, 1)], 0, 8),  # neighbours that lie near: several elements a word,
+        (2, [(10_000, 4, 2)], 0, 8),
+        (4, [(10_000, 8, 4)], 0, 8),
+        (8, [(10_000, 0, 8)], 0, 16),
+        (16, [(10_000, 32, 16)], 0, 16),
+        (8, [(10_000, 24, 8)], 8, 8),  # but where words would not be aligned,
+        (8, [(10_000, 40, 8)], 0, 8),  # neighbours lie far apart,
+        (2, [(1_000_000, 20, 6), (3, 4, 2)], 0, 2),  # more than two runs would have parts in one,
+        (2, [(1_000_000, 28, 10), (5, 4, 2)], 0, 8),
+        (4, [(10_000, 520, 252), (63, 8, 4)], 0, 4),  # runs of wide elements are short and do not fill them,
+        (4, [(10_000, 520, 248), (62, 8, 4)], 0, 8),
+        (4, [(10_000, 528, 260), (65, 8, 4)], 0, 8),
+        (4, [(10_000, 528, 264), (65, 8, 4)], 0, 4),  # or the output has gaps
+    ],
+)
+def test_words_of_the_strided_kernel(size: int, dims: list[tuple[int, int, int]], at: int, word: int) -> None:
+    plan = _C.plan_cuda(problem(size, *dims, at=(0, at)), _C.DeviceFacts())
+    assert plan.kernel == "strided"
+    words = math.prod(d[0] for d in dims) * size / word
+    assert plan.grid == math.ceil(words / (2 if word == 16 else 4) / plan.block), plan
 
 
 @needs_cuda_build

@@ -566,10 +566,38 @@ WhyNot fill_staged(Plan& plan, Choices& choices) {
   return needs_few_outer_dims(p, p.rank - dims_of_tiles);
 }
 
+// Elements of the input so far apart still are neighbours, of which a sector has some.
+constexpr int kStridedNear = 4;
+
+// Bytes of the words that the strided kernel writes: of several elements where the output is one run of whole
+// words and neighbours lie near in the input, in runs that fill words, or are long. H200, runs that do not
+// fill them, by elements -> by words
+//   of up to 15 elements, 1, 2, 4 and 8 bytes    .30 .48 .79 1.02 -> .49 .54 .74 .98 (11 7 22 15)
+//   of up to 63                                  .24 .39 .91 1.36 -> .46 .53 .88 1.32 (6 8 10 10)
+//   of up to 255                                 .31 .52 .94 1.43 -> .52 .83 1.28 1.58 (18 13 11 6)
+int strided_word_bytes(const Problem& p) {
+  constexpr int64_t kLong = 64;
+  const auto e = static_cast<int>(p.element_bytes);
+  if (p.rank == 0 || std::abs(p.dims[last(p)].in_stride) > kStridedNear * e) return e;
+  const int word = strided_word(e), elements = word / e;
+  const int64_t extent = p.dims[last(p)].extent;
+  const bool fills = extent >= elements && (e < 4 || extent >= kLong || extent % elements == 0);
+  int64_t span = e;
+  for (int d = last(p); d >= 0 && p.dims[d].out_stride == span; --d) span *= p.dims[d].extent;
+  return fills && span == element_count(p) * e && p.out_address % word == 0 ? word : e;
+}
+
 WhyNot fill_strided(Plan& plan) {
-  // Beyond the grid's limit its threads loop.
-  plan.grid = std::min(ceil_div(element_count(plan.problem), kSimpleThreads), kMostBlocks);
+  const Problem& p = plan.problem;
+  const int64_t count = element_count(p);
   plan.block = kSimpleThreads;
+  if (count >= kFastDivLimit) {
+    plan.grid = std::min(ceil_div(count, kSimpleThreads), kMostBlocks);  // beyond it threads loop
+    return "";
+  }
+  const int word = strided_word_bytes(p);
+  plan.variant = word > p.element_bytes;
+  plan.grid = ceil_div(count * p.element_bytes, word * strided_words(word) * kSimpleThreads);
   return "";
 }
 
@@ -679,6 +707,71 @@ bool Choices::narrow() {
   return *narrow_;
 }
 
+// Whether two neighbours of some, side by side in the input, go to planes: two channels of more.
+bool has_two_planes(const Problem& p) {
+  constexpr int kNear = 8;  // elements
+  if (p.element_bytes > 4 || !needs_two_dense_dims(p).empty()) return false;
+  const int64_t step = std::abs(p.dims[last(p)].in_stride);
+  return p.dims[input_dense_dim(p)].extent == 2 && step > 2 * p.element_bytes &&
+         step <= kNear * p.element_bytes;
+}
+
+// Sectors of the input that a warp touches whose lanes have an element each.
+int warp_sectors(const Problem& p) {
+  constexpr int64_t kLanes = 32;
+  int64_t sector[kLanes];
+  const int64_t lanes = std::min(kLanes, element_count(p));
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    int64_t rest = lane, offset = 0;
+    for (int d = last(p); d >= 0 && rest > 0; --d) {
+      offset += rest % p.dims[d].extent * p.dims[d].in_stride;
+      rest /= p.dims[d].extent;
+    }
+    sector[lane] = offset / kSector;
+  }
+  std::sort(sector, sector + lanes);
+  return static_cast<int>(std::unique(sector, sector + lanes) - sector);
+}
+
+// Whether elements go faster from load to store than by way of shared memory: those one again and again,
+// every second to fourth, and slices, where lanes touch few sectors, or staging takes long. Staged -> so,
+// H200, 1182 problems of 12 to 64 MB drawn at random, of which it had 522
+//   one again and again, 1, 4 and 16 bytes      .52 .77 1.76 -> .90 1.74 2.41 (5 2 4)
+//   every second to fourth, 1 to 16 bytes       .65 .61 .66 .76 .72 -> .75 .71 .78 .89 .85 (11 30 48 58 35)
+//   of few sectors, two planes, 1 to 16 bytes   .23 .39 .55 .82 .97 -> .32 .60 .76 1.00 1.09 (2 6 12 15 11)
+// What has no gaps on either side, of few sectors
+//   up to 2 MB            .50 .63 .60 .65 .61 -> .51 .76 .75 .83 .88 (26 11 45 28 20)
+//   2 to 16 MB, 2 to 16 bytes     .75 .66 .73 .77 -> .64 .64 .81 1.00 (7 9 29 27)
+//   more, 4 to 16 bytes              1.30 1.19 1.13 -> 1.36 .99 1.16 (3 28 31)
+bool elements_beat_staging(const Problem& p, Choices& choices) {
+  if (!output_is_dense(p) || input_step(p) == 0 || !choices.staged().why_not.empty()) return false;
+  constexpr int64_t kLong = 256;
+  constexpr int kFewSectors[] = {12, 12, 16, 24, 29};
+  constexpr double kStagedLong[] = {6.3, 3, 1.6, 0, 0};
+  constexpr int64_t kNoGaps[] = {0, 2 << 20, 8 << 20, 8 << 20, 64 << 20};  // bytes
+  const int64_t e = p.element_bytes, extent = p.dims[last(p)].extent;
+  const int64_t step = std::abs(p.dims[last(p)].in_stride), bytes = element_count(p) * e;
+  const int width = log2_floor(e);
+  bool repeated = false, nearest = true;
+  int64_t span = e;  // of the input
+  for (int d = 0; d < p.rank; ++d) {
+    const int64_t stride = std::abs(p.dims[d].in_stride);
+    repeated = repeated || stride == 0;
+    nearest = nearest && (stride == 0 || stride >= step);
+    span += stride * (p.dims[d].extent - 1);
+  }
+  const bool words = strided_word_bytes(p) > e;
+  if (step == 0) return e == 16 || (words && (e == 8 || extent >= (e == 1 ? kLong : kLong / 4)));
+  if (step > e && step <= kStridedNear * e && nearest) {
+    const bool is_long = extent >= kLong;
+    if (e >= 4 || (words && (e == 2 ? is_long || !repeated : is_long && (repeated || step > 2 * e))))
+      return true;
+  }
+  if (has_two_planes(p)) return true;
+  return (span > bytes || bytes <= kNoGaps[width]) && (e == 16 || !repeated) &&
+         choices.staged().time >= kStagedLong[width] && warp_sectors(p) <= kFewSectors[width];
+}
+
 // Whether a kernel that could run is the fastest of those that follow it.
 bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   const int64_t e = p.element_bytes;
@@ -722,6 +815,13 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
     return e > 1 && (!few || n.cols * e < kLongRowBytes);
   };
+  // One row of the input again and again, at any address. H200, 13 problems each of 12 to 64 MB, 4 and 8
+  // bytes 1.47 1.78 -> 2.10 2.31, but rows of less than 256 elements in 4 bytes (7) 1.41 -> 1.20.
+  const auto repeats_rows = [&] {
+    const int64_t least = e == 4 ? 256 : 64;
+    return (e == 4 || e == 8) && p.rank > 1 && p.dims[last(p)].in_stride == e &&
+           p.dims[last(p) - 1].in_stride == 0 && p.dims[last(p)].extent >= least && strided_word_bytes(p) > e;
+  };
   // Tiles of a few elements, where the staged kernel has none. H200, slices drawn at random, by how many
   // times as long as a copy they are thought to take: how many they take, and the strided kernel
   //   3 to 5 (11)     3.1   5.0
@@ -734,9 +834,10 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     return needs_two_inner_dims(p).empty() && choices.unaligned().time > kStridedTakes &&
            !choices.staged().why_not.empty();
   };
+  const auto goes_by_elements = [&] { return repeats_rows() || elements_beat_staging(p, choices); };
   switch (kernel) {
     case Kernel::kRows: {
-      if (!output_is_dense(p)) return false;
+      if (!output_is_dense(p) || repeats_rows()) return false;
       if (p.element_bytes == kVector) {
         const RowsTile tile = choose_rows_tile(p, choices.facts());
         const int least_run = tile.planes > 1 ? kRowsLeastRunOfPlanes : kRowsLeastRun;
@@ -788,6 +889,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return e > 1 || !choices.narrow();
     }
     case Kernel::kPieces: {
+      if (repeats_rows()) return false;
       const Pieces& pieces = choices.pieces();
       if (pieces.is_dense()) return dense_pieces_pay();
       const int64_t bytes = pieces.piece * e;
@@ -813,7 +915,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return tile_is_full() || (time <= choices.unaligned().time * nearly && before_staged(time));
     }
     case Kernel::kTileUnaligned: {
-      if (!needs_two_inner_dims(p).empty() || tiles_are_tiny()) return false;
+      if (!needs_two_inner_dims(p).empty() || tiles_are_tiny() || (e <= 2 && has_two_planes(p))) return false;
       // One H200, permutations of 60 to 320 KB: .53 to .71 of a copy where the staged kernel's smaller tiles
       // reach .71 to .76.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
@@ -841,8 +943,10 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // .43 (unaligned with a time of 1.19: .86).
       return choices.span().tile.cols * e >= kLeastSpanPiece || choices.unaligned().time >= kSpanAnyway;
     }
+    case Kernel::kStaged:
+      return !goes_by_elements();
     case Kernel::kStrided:
-      return tiles_are_tiny();
+      return tiles_are_tiny() || goes_by_elements();
     default:
       return true;
   }
@@ -876,7 +980,7 @@ Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone) {
   if (fill(plan, Kernel::kNone, facts, choices).empty()) return plan;
   for (const bool only_if_worth : {true, false}) {
     for (const Kernel k : kKernels) {
-      // Strided is the last resort but for tiny tiles: a kernel that is not worth it still beats it.
+      // Where strided is not worth it, a kernel that is not either still beats it.
       if (k == Kernel::kTileSmall && !alone) continue;
       if (only_if_worth && !worth(k, plan.problem, choices)) continue;
       if (fill(plan, k, facts, choices).empty()) return plan;

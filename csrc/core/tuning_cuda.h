@@ -504,6 +504,15 @@ inline constexpr int kPiecesOutRun = 1200;
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;
 
+// The strided kernel: bytes of a word where it is of several elements, and words that a thread reads before
+// it writes any. H200, 60 to 87 problems a width of 2 to 60 MB, geometric means; 1, 2 and 4 words
+//   2 bytes, words of 2, 4, 8 and 16    .56 .63 .64, .64 .67 .68, .69 .70 .70, .71 .71 .67
+//   4 bytes, words of 4, 8 and 16       .95 1.04 1.05, 1.06 1.10 1.11, 1.10 1.12 1.10
+//   8 bytes, words of 8 and 16          1.19 1.24 1.23, 1.26 1.27 1.27
+//   16 bytes                            1.24 1.25 1.23
+constexpr int strided_word(int element_bytes) { return element_bytes < 8 ? 8 : 16; }
+TX_HOST_DEVICE constexpr int strided_words(int word_bytes) { return word_bytes < 16 ? 4 : 2; }
+
 // Vectors that a thread of a short copy reads before it writes any, threads a block, and of which parts of L2
 // a copy is short: then most or all of it is read before the first byte is written. One H100 (50 MB of L2),
 // us with L2 full of dirty lines, a vector a thread and so: 8 MB 9.7 9.5, 10 MB 11.2 10.6, 12 MB 12.8 11.6,

@@ -301,29 +301,99 @@ __global__ void __launch_bounds__(kSimpleThreads) run_elements_kernel(const __gr
   }
 }
 
-// Any strides: one element a thread, in output order. kWide: 2^31 elements or more, by 64-bit division,
-// looping where a grid cannot hold them; the speed of that case is not a concern, its being right is.
-template <int E, bool kWide>
+// Any strides, in the output's order: kEach words a thread, of one element or, where the output is one run,
+// of several, of which two runs of the input have parts at most. All are read before the first is written.
+template <int E, int kWord>
 __global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_constant__ StridedParams p) {
+  constexpr uint32_t kElements = kWord / E, kEach = strided_words(kWord);
+  struct Place {
+    uint32_t inner;  // index along the fastest dim
+    int64_t in, out;
+  };
+  // Of the elements numbered first, first + step, ...
+  const auto find = [&](auto& places, uint32_t first, uint32_t step) {
+    constexpr int kCount = sizeof(places) / sizeof(Place);
+    uint32_t rest[kCount];
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) rest[k] = first + k * step, places[k].in = places[k].out = 0;
+    for (int d = 0; d < p.rank; ++d) {
+      const StridedDim& dim = p.dims[d];
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) {
+        const QuotRem at = dim.divide.divmod(rest[k]);
+        rest[k] = at.quot;
+        if (d == 0) places[k].inner = at.rem;
+        places[k].in += at.rem * dim.in_stride;
+        if (kElements == 1) places[k].out += at.rem * dim.out_stride;
+      }
+    }
+  };
+  const uint32_t first = (blockIdx.x * kEach * kSimpleThreads + threadIdx.x) * kElements;
+  constexpr uint32_t kStep = kSimpleThreads * kElements;
+  const auto count = static_cast<uint32_t>(p.count);
+  const int64_t in_step = p.dims[0].in_stride;
+  const auto extent = static_cast<uint32_t>(p.dims[0].extent);
+  union Elements {
+    Word<E> element[kElements];
+    Word<kWord> word;
+  };
+  Elements v[kEach];
+  Place place[kEach];
+  find(place, first, kStep);
   wait_for_inputs();
-  const int64_t step = kWide ? int64_t{gridDim.x} * kSimpleThreads : p.count;
+#pragma unroll
+  for (uint32_t k = 0; k < kEach; ++k) {
+    const uint32_t i = first + k * kStep;
+    if (i >= count) continue;
+    const uint8_t* const in = p.in + place[k].in;
+    if (kElements == 1 || place[k].inner + kElements <= extent) {
+#pragma unroll
+      for (uint32_t j = 0; j < kElements; ++j) {
+        v[k].element[j] = *reinterpret_cast<const Word<E>*>(in + j * in_step);
+      }
+    } else {
+      Place next[1];
+      const uint32_t here = extent - place[k].inner;  // elements of the first run
+      find(next, i + here, 0);
+#pragma unroll
+      for (uint32_t j = 0; j < kElements; ++j) {
+        const uint8_t* const from = j < here ? in + j * in_step : p.in + next[0].in + (j - here) * in_step;
+        if (i + j < count) v[k].element[j] = *reinterpret_cast<const Word<E>*>(from);
+      }
+    }
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < kEach; ++k) {
+    const uint32_t i = first + k * kStep;
+    if (i >= count) continue;
+    uint8_t* const out = p.out + (kElements > 1 ? int64_t{i} * E : place[k].out);
+    if (i + kElements <= count) {
+      *reinterpret_cast<Word<kWord>*>(out) = v[k].word;
+      continue;
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kElements; ++j) {
+      if (i + j < count) reinterpret_cast<Word<E>*>(out)[j] = v[k].element[j];
+    }
+  }
+}
+
+// The same of 2^31 elements or more, by 64-bit division, looping where a grid cannot hold them; the speed of
+// that case is not a concern, its being right is.
+template <int E>
+__global__ void __launch_bounds__(kSimpleThreads)
+    strided_wide_kernel(const __grid_constant__ StridedParams p) {
+  wait_for_inputs();
+  const int64_t step = int64_t{gridDim.x} * kSimpleThreads;
   for (int64_t i = int64_t{blockIdx.x} * kSimpleThreads + threadIdx.x; i < p.count; i += step) {
     const uint8_t* in = p.in;
     uint8_t* out = p.out;
     int64_t rest = i;
     for (int d = 0; d < p.rank; ++d) {
       const StridedDim& dim = p.dims[d];
-      int64_t at;
-      if constexpr (kWide) {
-        at = rest % dim.extent;
-        rest /= dim.extent;
-      } else {
-        const QuotRem c = dim.divide.divmod(static_cast<uint32_t>(rest));
-        at = c.rem;
-        rest = c.quot;
-      }
-      in += at * dim.in_stride;
-      out += at * dim.out_stride;
+      in += rest % dim.extent * dim.in_stride;
+      out += rest % dim.extent * dim.out_stride;
+      rest /= dim.extent;
     }
     *reinterpret_cast<Word<E>*>(out) = *reinterpret_cast<const Word<E>*>(in);
   }

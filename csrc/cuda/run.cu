@@ -649,8 +649,9 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {
       const StridedParams params = strided_params(l.plan, in, out);
-      return params.count < kFastDivLimit ? launch<strided_kernel<E, false>>(l, params)
-                                          : launch<strided_kernel<E, true>>(l, params);
+      if (params.count >= kFastDivLimit) return launch<strided_wide_kernel<E>>(l, params);
+      return l.plan.variant == 0 ? launch<strided_kernel<E, E>>(l, params)
+                                 : launch<strided_kernel<E, strided_word(E)>>(l, params);
     }
     default:
       return cudaErrorInvalidValue;
