@@ -244,12 +244,13 @@ void set_fused_tile(Plan& plan) {
   const Runs runs = moved_runs(plan);
   if (runs == Runs::kMerged) wanted.rows = std::min(runs_bytes / (first_cols * e), kMostFused * first_rows);
   if (runs == Runs::kSplit) wanted.cols = std::min(runs_bytes / (first_rows * e), kMostFused * first_cols);
-  // In pieces of one size, of `whole` steps where they have so many.
+  // In pieces of one size, of `whole` steps where they may have so many.
   const auto cut = [&](int d, int64_t inner, int64_t most, int64_t whole) {
-    const int64_t pieces = ceil_div(p.dims[d].extent, std::max<int64_t>(most / inner, 1));
+    const int64_t longest = std::max<int64_t>(most / inner, 1);
+    const int64_t pieces = ceil_div(p.dims[d].extent, longest);
     const int64_t piece = ceil_div(p.dims[d].extent, pieces);
-    const bool rounds = pieces > 1 && piece >= whole;
-    plan.tile[d] = static_cast<int32_t>(rounds ? piece / whole * whole : piece);
+    const bool rounds = pieces > 1 && longest >= whole;
+    plan.tile[d] = static_cast<int32_t>(rounds ? std::max(piece / whole, int64_t{1}) * whole : piece);
   };
   int64_t rows = 1, cols = 1;
   for (int k = 1; k < plan.fused_rows; ++k, row = next_row_dim(p, row)) {
