@@ -1345,6 +1345,7 @@ def test_pieces_on_the_host(
         (2, [(1_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # one element again and again
         (2, [(10_000_000, 0, 2)], ("strided", 2, "streaming", [8192])),  # beyond the caches
         (4, [(500, 4, 4000), (1000, 0, 4)], ("strided", 4, "ordinary", [4, 1000])),  # one of each row
+        (4, [(4, 12, 407680), (5096, 48, 80), (20, 0, 4)], ("strided", 4, "ordinary", [1, 204, 20])),  # as written
         (4, [(5000, 4, 400), (100, 0, 4)], ("tile", 4, "ordinary", None)),  # of short rows
         (2, [(30_000_000, 4, 2)], ("strided", 2, "ordinary", [4096])),  # every second: nothing is streamed
         (1, [(5000, 4, 3), (3, 1, 1)], ("strided", 3, "ordinary", [4096])),  # three bytes of four
@@ -1357,7 +1358,7 @@ def test_pieces_on_the_host(
         (1, [(2000, 2, 1000), (1000, 4000, 1)], ("strided", 1, "ordinary", [512, 64])),  # to whole lines
         (2, [(2000, 4, 6), (3, 8000, 2)], ("strided", 2, "ordinary", [2000, 3])),
         (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
-        (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [32, 32])),  # nor are wide ones
+        (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [32, 200])),  # nor are wide ones
         (4, [(300, 1300, 2400), (300, 4, 8)], ("strided", 4, "ordinary", [64, 64])),  # to places apart
     ],
 )

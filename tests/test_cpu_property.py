@@ -113,11 +113,11 @@ PLANTED = {
         "reproduce:",
         "avx2",
     ),
-    "one element again that is two": (
+    "one element again and again that ends early": (
         "cpu/micro_strided.h",
-        "gather_elements<e>(bytes, in, 0, out, count);",
-        "gather_elements<e>(bytes, in, count > 5 ? bytes : 0, out, count);",
-        "reproduce:",
+        "I::store(out + all - kVector, vector);",
+        "if (all < 5 * kVector) I::store(out + all - kVector, vector);",
+        "wrong: byte",
     ),
     "a column that is packed over another": (
         "cpu/run.cpp",
@@ -168,6 +168,13 @@ PLANTED = {
         "std::memcpy(out + bytes - n, &last, n);",
         "if (n < 8) std::memcpy(out + bytes - n, &last, n);",
         "wrong: byte",
+    ),
+    "a long run whose end is its beginning": (
+        "cpu/micro_impl.h",
+        "store(out + bytes - kPart, last);",
+        "store(out + bytes - kPart, bytes % 2 > 0 ? first : last);",
+        "wrong: byte",
+        "avx2",
     ),
     "an odd element whose end is left behind": (
         "cpu/micro_tile.h",

@@ -44,6 +44,8 @@ bool columns_lie_nearer(const Problem& p) {
 
 int tile_row_dim(Kernel kernel, const Problem& p) {
   if (kernel == Kernel::kTile || kernel == Kernel::kStaged) return input_run_dim(p);
+  // Rows of one element each: as they are written.
+  if (kernel == Kernel::kStrided && p.rank > 1 && p.dims[p.rank - 1].in_stride == 0) return p.rank - 2;
   return smallest_input_step(p);
 }
 

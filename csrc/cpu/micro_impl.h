@@ -146,6 +146,37 @@ TX_INLINE void copy_vectors(char* out, const char* in, int64_t bytes) {
   I::store(out + bytes - kVec, I::load(in + bytes - kVec));
 }
 
+// Runs of kLeastRun bytes and more, by half lines, aligned in the output but for the ends, where moves
+// overlap (whole vectors of AVX-512, 8852 bytes at odd places, Zen 4, in L2 and beyond it .91 and .97 times
+// as fast).
+template <class I>
+void copy_runs(const char* in, int64_t in_stride, char* out, int64_t out_stride, int64_t bytes,
+               int64_t runs) {
+  constexpr int64_t kPart = kLine / 2, kTogether = 4;
+  typedef char Part __attribute__((vector_size(kPart)));
+  const auto load = [](const char* from) {
+    Part part;
+    std::memcpy(&part, from, sizeof part);
+    return part;
+  };
+  const auto store = [](char* to, Part part) { std::memcpy(to, &part, sizeof part); };
+  for (int64_t r = 0; r < runs; ++r, in += in_stride, out += out_stride) {
+    const Part first = load(in), last = load(in + bytes - kPart);
+    int64_t b = kPart - reinterpret_cast<intptr_t>(out) % kPart;
+    store(out, first);
+    for (; b + kTogether * kPart <= bytes; b += kTogether * kPart) {
+      Part part[kTogether];
+      TX_UNROLL for (int64_t k = 0; k < kTogether; ++k) part[k] = load(in + b + k * kPart);
+      TX_UNROLL for (int64_t k = 0; k < kTogether; ++k) store(out + b + k * kPart, part[k]);
+    }
+    for (; b + kPart <= bytes; b += kPart) {
+      store(out + b, load(in + b));
+      TX_NEXT_ROW(b);  // or GCC calls memmove()
+    }
+    store(out + bytes - kPart, last);
+  }
+}
+
 // Calls work(copy) with what copies runs of so many bytes.
 template <class I, class F>
 TX_INLINE void with_copy(int64_t bytes, const F& work) {
@@ -464,6 +495,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       {split_runs<I, 1>, split_runs<I, 2>, split_runs<I, 4>},
       Closing<I>::prepare,
       {gather<I, 1>, gather<I, 2>, gather<I, 4>, gather<I, 8>, gather<I, 16>},
+      {},
       Pieces<I>::index,
       Pieces<I>::run,
       {Pieces<I>::most(true), Pieces<I>::most(false)},
@@ -475,6 +507,7 @@ constexpr MicroKernels micro_kernels(const char* name) {
       I::fence};
   if constexpr (sizeof(typename Line::Vec) == kLine) k.line_vectors = Line::kVectors;
   if constexpr (I::kLanes > 1) {
+    k.copy_runs = copy_runs<I>;
     k.transpose_asking[0] = transpose_asking<I, 1>;
     k.transpose_asking[1] = transpose_asking<I, 2>;
     k.transpose_asking[2] = transpose_asking<I, 4>;

@@ -24,19 +24,52 @@ TX_INLINE void gather_elements(int64_t bytes, const char* in, int64_t step, char
   }
 }
 
-// One element again and again.
+// As many of a plain element as make a lane.
+template <int e>
+TX_INLINE void fill_lane(const char* in, char* lane) {
+  if constexpr (e == 16) {
+    std::memcpy(lane, in, 16);
+  } else {
+    constexpr uint64_t kOneOfEach = UINT64_MAX / (UINT64_MAX >> (64 - 8 * e));
+    typedef uint64_t Words __attribute__((vector_size(16)));
+    uint64_t element = 0;
+    std::memcpy(&element, in, e);
+    const Words words = Words{} + element * kOneOfEach;
+    std::memcpy(lane, &words, sizeof words);
+  }
+}
+
+// One element again and again: whole vectors, the last of which may overlap, or lanes likewise. Runs of other
+// lengths than elements have, some at a time.
 template <class I, int e>
 TX_INLINE void repeat(int64_t bytes, const char* in, char* out, int64_t count) {
-  constexpr int64_t kTimes = 64, kVector = sizeof(typename I::Vec), kVectors = 4;
-  alignas(kLine) char times[kTimes * e];
-  if (bytes == e) {
-    constexpr int64_t kSome = kVectors * kVector / e;
-    gather_elements<e>(bytes, in, 0, times, kVector / e);
-    const typename I::Vec vector = I::load(times);
-    for (; count >= kSome; count -= kSome, out += kVectors * kVector) {
-      TX_UNROLL for (int64_t v = 0; v < kVectors; ++v) I::store(out + v * kVector, vector);
+  using Vec = typename I::Vec;
+  constexpr int64_t kTimes = 64, kVector = sizeof(Vec), kSome = 4 * kVector, kLane = 16;
+  const int64_t all = count * bytes;
+  if (bytes == e && all >= kLane) {
+    alignas(kLane) char lane[kLane];
+    fill_lane<e>(in, lane);
+    if (all < kVector) {
+      for (int64_t b = 0; b < all - kLane; b += kLane) std::memcpy(out + b, lane, kLane);
+      std::memcpy(out + all - kLane, lane, kLane);
+      return;
     }
-  } else if (e > 1 && count >= kTimes) {
+    Vec vector;
+    if constexpr (I::kLanes > 1) {
+      vector = I::load_lanes([&](int) { return lane; });
+    } else {
+      vector = I::load(lane);
+    }
+    int64_t b = 0;
+    for (; b <= all - kSome; b += kSome) {
+      TX_UNROLL for (int64_t v = 0; v < kSome; v += kVector) I::store(out + b + v, vector);
+    }
+    for (; b < all - kVector; b += kVector) I::store(out + b, vector);
+    I::store(out + all - kVector, vector);
+    return;
+  }
+  if (e > 1 && count >= kTimes) {
+    alignas(kLine) char times[kTimes * e];
     gather_elements<e>(bytes, in, 0, times, kTimes);
     for (; count >= kTimes; count -= kTimes, out += kTimes * bytes)
       std::memcpy(out, times, static_cast<size_t>(kTimes * bytes));

@@ -473,16 +473,14 @@ void copy_short_runs(const char* in, int64_t in_stride, char* out, int64_t out_s
   }
 }
 
-using CopyRuns = void (*)(const char* in, int64_t in_stride, char* out, int64_t out_stride, int64_t bytes,
-                          int64_t runs);
-
 void copy_runs(const char* in, int64_t in_stride, char* out, int64_t out_stride, int64_t bytes,
                int64_t runs) {
   for (int64_t r = 0; r < runs; ++r, in += in_stride, out += out_stride)
     std::memcpy(out, in, static_cast<size_t>(bytes));
 }
 
-CopyRuns copy_runs_of(int64_t bytes) {
+MicroKernels::CopyRuns copy_runs_of(const MicroKernels& micro, int64_t bytes) {
+  if (micro.copy_runs != nullptr && bytes >= kLeastRun && bytes <= kMostRun) return micro.copy_runs;
   if (bytes < 2) return copy_short_runs<1>;
   if (bytes < 4) return copy_short_runs<2>;
   if (bytes < 8) return copy_short_runs<4>;
@@ -500,8 +498,8 @@ void run_gathered_runs(const Plan& plan, const char* in, char* out, ParallelFor 
   const int row = tile_row_dim(plan.kernel, p), next = p.rank - 2;
   const int64_t bytes = p.dims[next].out_stride;
   const Dim rows = row == next ? Dim{1, 0, 0} : p.dims[row];
-  const CopyRuns copy = copy_runs_of(bytes);
   const MicroKernels& micro = micro_kernels_in_use();
+  const MicroKernels::CopyRuns copy = copy_runs_of(micro, bytes);
   share_tiles(plan, out, parallel_for, [&](int64_t first, int64_t last) {
     alignas(kLine) char memory[kStagingBytes + 2 * kLine];
     StagedRows staged(micro.stream, memory, kPitch, rows.out_stride);
@@ -533,7 +531,7 @@ void run_runs(const Plan& plan, const char* in, char* out, ParallelFor parallel_
       const char* from = in + at.in;
       char* to = out + at.out;
       if (plan.stores == Stores::kOrdinary) {
-        copy_runs_of(bytes)(from, rows.in_stride, to, rows.out_stride, bytes, runs);
+        copy_runs_of(micro, bytes)(from, rows.in_stride, to, rows.out_stride, bytes, runs);
         continue;
       }
       const bool asks = plan.prefetches && bytes < kLongRunBytes;
