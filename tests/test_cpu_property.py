@@ -113,6 +113,12 @@ PLANTED = {
         "reproduce:",
         "avx2",
     ),
+    "one element again that is two": (
+        "cpu/micro_strided.h",
+        "gather_elements<e>(bytes, in, 0, out, count);",
+        "gather_elements<e>(bytes, in, count > 5 ? bytes : 0, out, count);",
+        "reproduce:",
+    ),
     "one element again and again that ends early": (
         "cpu/micro_strided.h",
         "I::store(out + all - kVector, vector);",

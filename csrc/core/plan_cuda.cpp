@@ -762,7 +762,7 @@ bool elements_beat_staging(const Problem& p, Choices& choices) {
   }
   const bool words = strided_word_bytes(p) > e;
   if (step == 0) return (words || e == 16) && extent >= kRepeatedFrom[width];
-  // Of less than words, short rows are staged, and rows that are repeated; so is every second byte.
+  // Of 1 and 2 bytes short rows are staged, and those that are repeated; so is every second byte.
   const bool is_long = extent >= kSteppedFrom;
   const bool steps_pay =
       e >= 4 || (words && (is_long || (e == 2 && !repeated)) && (e == 2 || repeated || step > 2 * e));
