@@ -1170,9 +1170,9 @@ def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
     # By two threads, 1 and 2 bytes are as high from a third of the last cache on.
     for size, shapes in ((1, ((2250, 2300), (2300, 2310))), (2, ((1600, 1610), (1700, 1610)))):
         assert [plan(shape, size, 2).tile[0] > 500 for shape in shapes] == [False, not whole], size
-    # In blocks where output rows meet, and input rows alone in 1 byte.
+    # In blocks where output rows meet, and input rows alone in 1 byte, but that where vectors are lines.
     meeting = [plan((900, 1024), 4), plan((1024, 900), 4), plan((1100, 1024), 1)]
-    assert [p.order == "in_blocks" for p in meeting] == [whole, True, True]
+    assert [p.order == "in_blocks" for p in meeting] == [False, True, not whole]
     # So are few rows far apart, or short ones, as long as they are stored, and fit blocks; 4 bytes not if both are.
     for size, far, near in (
         (1, ((1024, 256), (128, 2048), (16384, 500)), ((1024, 250), (1000, 300), (100, 2048), (300, 1024))),
@@ -1187,6 +1187,46 @@ def test_where_lines_are_moved_in_parts(line_vectors: int) -> None:
     assert plan((16384, 600), 1).order == "in_turn"
     batched = [_C.plan_cpu(of_case((64, 16, n), (2, 1, 0), 4), 1, **facts) for n in (255, 256)]
     assert [p.order == "in_blocks" for p in batched] == [not whole, False]
+
+
+def test_where_vectors_are_lines_that_are_moved_in_halves() -> None:
+    """What is stored, of rows that conflict, is in blocks or else in turn; not staged even if all lines meet."""
+
+    def plan(shape: tuple[int, ...], size: int, vectors: int = 1) -> _C.Plan:
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "line_vectors": vectors, "carries_bytes": False}
+        return _C.plan_cpu(of_case(shape, (1, 0), size), 1, **facts)
+
+    for size, in_blocks, in_turn in (
+        # Output rows 1 KiB apart and input rows 2; neither alone, however far.
+        (1, ((1024, 2048), (3072, 2048)), ((1024, 1024), (2048, 1100), (4096, 700), (1100, 4096), (1000, 2048))),
+        (2, ((512, 2048), (1024, 2048)), ((512, 1024), (2048, 1100), (1100, 2048))),
+        (4, ((1024, 900), (256, 1500), (1024, 1024)), ((900, 1024), (300, 1024), (1000, 1536))),
+        (8, ((512, 600), (1024, 512)), ((256, 900), (768, 512), (700, 512), (600, 1024))),
+    ):
+        for shape in in_blocks:
+            found = plan(shape, size)
+            assert (found.kernel, found.order) == ("tile", "in_blocks"), (shape, size)
+        for shape in in_turn:
+            found = plan(shape, size)
+            assert (found.kernel, found.order) == ("tile", "in_turn"), (shape, size)
+    # Nor are others whose lines meet, unless rows of both sides do, of 1 and 2 bytes with no dims joined.
+    for shape, dims, size, kernel in (
+        ((4096, 700), (1, 0), 1, "tile"),
+        ((4097, 700), (1, 0), 1, "staged"),
+        ((1024, 200), (1, 0), 4, "tile"),
+        ((1025, 200), (1, 0), 4, "staged"),
+        ((64, 32, 64), (2, 0, 1), 2, "tile"),
+        ((64, 64, 64), (2, 1, 0), 2, "staged"),
+        ((64, 64, 32), (2, 1, 0), 2, "tile"),
+        ((64, 64, 64), (2, 1, 0), 4, "staged"),
+        ((128, 32, 16), (2, 1, 0), 4, "staged"),
+    ):
+        facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "piece_bytes": 0, "carries_bytes": False}
+        assert _C.plan_cpu(of_case(shape, dims, size), 1, line_vectors=1, **facts).kernel == kernel, (shape, size)
+    # Wide elements may fill the ways of a set; 8 bytes not where vectors are less than lines.
+    assert [plan((rows, 700), 16).tile[0] for rows in (64, 128)] == [700, 8]
+    assert [plan((rows, 700), 8).tile[0] for rows in (128, 256)] == [700, 16]
+    assert [plan((rows, 700), size, 2).tile[0] for rows, size in ((128, 8), (64, 16), (128, 16))] == [16, 700, 8]
 
 
 def test_threads_of_cores_that_move_lines_take_bands() -> None:

@@ -143,9 +143,24 @@ bool carries_blocks(const Problem& p, const Machine& m) {
   return sets_of_rows(rows.out_stride, kRows, kL2SetBytes) <= kFewL2Sets;
 }
 
+// Whether what conflicts is stored in blocks, and not in turn, low or with its lines asked for. Where cores
+// move lines in halves only what does so on both sides, and in 4 and 8 bytes on that of the output. Zen 4, 1
+// to 15 MB, one thread; two:
+//   others, 25 to 68, 1 to 8 bytes, in blocks -> in turn
+//                                  .54 .52 .65 .70; .53 .37 .61 .65 -> .70 .65 .75 .78; .63 .59 .64 .75
+//   those, 11, 4, 75 and 21, in turn -> in blocks
+//                                  .60 .61 .54 .60; .57 .53 .51 .58 -> .65 .71 .64 .68; .65 .61 .62 .66
+bool stored_in_blocks(const Problem& p, const Machine& m) {
+  if (!vectors_are_lines(m) || !leaves_early(m)) return true;
+  const int64_t e = p.element_bytes, in_pitch = p.dims[p.rank - 1].in_stride;
+  const int64_t out_pitch = p.dims[tile_row_dim(Kernel::kTile, p)].out_stride;
+  if (e == 8) return out_pitch % kL1WayBytes == 0;
+  return out_pitch % (kL1WayBytes / 4) == 0 && (e == 4 || in_pitch % (kL1WayBytes / 2 * e) == 0);
+}
+
 }  // namespace
 
-// Of what is stored, what conflicts, but not where cores move lines and share a far cache. In tiles -> in
+// Of what is stored, what conflicts, but not where cores move lines and share a far cache. In turn -> in
 // blocks:
 //   Zen 4, three in 8, staged -> so                                         .53 -> .70
 //   Xeon, 23 whose rows conflict, 1 to 8 bytes, in blocks -> in tiles
@@ -153,7 +168,7 @@ bool carries_blocks(const Problem& p, const Machine& m) {
 //             two           .38 .30 .35 .50 -> .47 .39 .44 .59
 //             four          .35 .27 .37 .54 -> .54 .41 .48 .68
 //             16            .49 .37 .41 .59 -> .55 .46 .50 .68
-bool stored_in_blocks(const Problem& p, const Machine& m) {
+bool tiles_avoid_conflicts(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   if (!is_plain(e) || e > 8 || (m.tuned.moves_lines && !m.tuned.near_cache)) return false;
   if (rows_far_apart(p, m)) return true;
@@ -167,7 +182,7 @@ TileOrder tile_order(const Plan& plan, const Machine& m) {
   const bool streaming = plan.stores == Stores::kStreaming;
   const bool in_blocks = plan.carries ? carries_blocks(p, m)
                          : streaming  ? streamed_in_blocks(p, m)
-                                      : stored_in_blocks(p, m);
+                                      : tiles_avoid_conflicts(p, m) && stored_in_blocks(p, m);
   if (in_blocks) return TileOrder::kInBlocks;
   if (streaming || !tiles_cross(p, m)) return TileOrder::kInTurn;
   return crosses_lie_diagonally(p) ? TileOrder::kDiagonal : TileOrder::kCrosswise;

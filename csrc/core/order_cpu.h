@@ -9,7 +9,8 @@ namespace tx {
 // Of a plan of kTile that is not fused, whose stores are chosen.
 TileOrder tile_order(const Plan& plan, const Machine& machine);
 
-// Whether tiles would go in blocks if they were stored within the caches.
-bool stored_in_blocks(const Problem& normalised, const Machine& machine);
+// Whether tiles that are stored within the caches go in blocks, or low ones in turn, lest their rows
+// conflict.
+bool tiles_avoid_conflicts(const Problem& normalised, const Machine& machine);
 
 }  // namespace tx

@@ -224,6 +224,27 @@ bool permutes_pieces(const Problem& p, const Machine& m) {
   return (adjoin || piece.bytes >= kPieceAlone) && count * kLine >= 2 * piece.bytes;
 }
 
+// Whether output rows whose lines meet are staged though they stay within the caches. Of a copy, straight to
+// the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4 bytes .22 -> .45; .12 ->
+// .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30, 16^5 .21 -> .33; .11 ->
+// .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows in one set, 60 x 1023 x
+// 100 -> 0,2,1 in 2 .37 -> .24. Where cores move lines in halves, rows that are no whole lines, and others if
+// input rows meet, too, in 4 bytes or if no dims are joined. Staged -> straight, Zen 4, 31 to 59 each of .13
+// to 14 MB, 1 to 4 bytes, one thread; two
+//   others                        .30 .34 .41; .28 .34 .44 -> .33 .42 .49; .32 .42 .51
+//   but 2049 x 1025 in 2 bytes and 1025 x 513 in 4    .23 .32; .21 .34 -> .17 .22; .16 .23
+//       128^3, 64^3 and 64^3 reversed                 .24 .24 .34; .24 .25 .35 -> .21 .18 .28; .22 .17 .27
+bool stages_meeting_rows(const Problem& p, const Machine& m) {
+  constexpr int64_t kStagedBytes = 128 << 10;
+  const int row = tile_row_dim(Kernel::kStaged, p);
+  const int64_t e = p.element_bytes;
+  if (e > 4 || element_count(p) * e < kStagedBytes || tiles_avoid_conflicts(p, m) || !rows_meet(p, row, m))
+    return false;
+  if (!vectors_are_lines(m) || !leaves_early(m) || p.dims[row].out_stride % kLine != 0) return true;
+  const bool in_rows_meet = p.dims[p.rank - 1].in_stride % (kL1WayBytes / 4) == 0;
+  return in_rows_meet && (e == 4 || !fuse_sides(p, row, m).fuse());
+}
+
 Kernel choose_tile(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const Dim& cols = p.dims[p.rank - 1];
@@ -236,14 +257,7 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   }
   if (streams_tiles(p, m) || carries_rows(p, m)) return Kernel::kTile;
   if (keeps_lines(p, m) && !fuses) return Kernel::kTile;
-  // Of a copy, straight to the output and through staging (Zen 5; the same with AVX2): 64^3 reversed in 4
-  // bytes .22 -> .45; .12 -> .41, 1023 x 1025 .24 -> .38; .16 -> .35, 128^3 in 1 byte .13 -> .26; .08 -> .30,
-  // 16^5 .21 -> .33; .11 -> .27, 64^3 in 1 .07 -> .15; .04 -> .10, 32^3 in 4 .13 -> .21; but of half the rows
-  // in one set, 60 x 1023 x 100 -> 0,2,1 in 2 .37 -> .24.
-  constexpr int64_t kStagedMeetingBytes = 128 << 10;
-  if (p.element_bytes <= 4 && element_count(p) * p.element_bytes >= kStagedMeetingBytes &&
-      !stored_in_blocks(p, m) && rows_meet(p, row, m))
-    return Kernel::kStaged;
+  if (stages_meeting_rows(p, m)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
   return stages_beyond_caches(p, m) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;

@@ -168,7 +168,8 @@ bool carries_rows(const Problem& p, const Machine& m) {
 bool stages_beyond_caches(const Problem& p, const Machine& m) {
   const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes, rows = p.dims[row].extent, cols = p.dims[p.rank - 1].extent;
-  if (fills(p, m, m.tuned.meeting_rows_leave) && rows_meet(p, row, m) && !stored_in_blocks(p, m)) return true;
+  if (fills(p, m, m.tuned.meeting_rows_leave) && rows_meet(p, row, m) && !tiles_avoid_conflicts(p, m))
+    return true;
   if ((splits(p, row) || merges(p, row)) && !fuse_sides(p, row, m).fuse())
     return fills(p, m, m.tuned.narrow_staged_leave);
   if (leaves_early(m) && e >= kWideStaged) return fills(p, m, kWideStagedLeave);
