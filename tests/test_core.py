@@ -1383,10 +1383,14 @@ def test_pieces_on_the_host(
     ("size", "dims", "plan_has"),
     [
         (2, [(1_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # one element again and again
-        (2, [(10_000_000, 0, 2)], ("strided", 2, "streaming", [8192])),  # beyond the caches
+        (2, [(20_000_000, 0, 2)], ("strided", 2, "streaming", [8192])),  # beyond the caches,
+        (2, [(17_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # which what is read once does not fill
         (4, [(500, 4, 4000), (1000, 0, 4)], ("strided", 4, "ordinary", [4, 1000])),  # one of each row
         (4, [(4, 12, 407680), (5096, 48, 80), (20, 0, 4)], ("strided", 4, "ordinary", [1, 204, 20])),  # as written
-        (4, [(5000, 4, 400), (100, 0, 4)], ("tile", 4, "ordinary", None)),  # of short rows
+        (4, [(5000, 4, 128), (32, 0, 4)], ("strided", 4, "ordinary", [128, 32])),
+        (4, [(5000, 4, 124), (31, 0, 4)], ("tile", 4, "ordinary", None)),  # of short rows
+        (1, [(5000, 1, 64), (64, 0, 1)], ("strided", 1, "ordinary", [256, 64])),
+        (1, [(5000, 1, 63), (63, 0, 1)], ("tile", 1, "ordinary", None)),
         (2, [(30_000_000, 4, 2)], ("strided", 2, "ordinary", [4096])),  # every second: nothing is streamed
         (1, [(5000, 4, 3), (3, 1, 1)], ("strided", 3, "ordinary", [4096])),  # three bytes of four
         (1, [(5000, 20, 3), (3, 1, 1)], ("rows", 1, "ordinary", None)),  # so far apart that a vector has one
@@ -1400,6 +1404,12 @@ def test_pieces_on_the_host(
         (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
         (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [32, 200])),  # nor are wide ones
         (4, [(300, 1300, 2400), (300, 4, 8)], ("strided", 4, "ordinary", [64, 64])),  # to places apart
+        # Windows of 3 x 3 that overlap: long runs, short ones as they are written; a few, or of wide windows, in tiles.
+        (4, [(128, 13456, 37632), (3, 4, 12544), (56, 232, 224), (56, 4, 4)], ("rows", 4, "ordinary", [1, 1, 56, 56])),
+        (8, [(128, 26912, 75264), (3, 8, 25088), (56, 464, 448), (56, 8, 8)], ("rows", 8, "ordinary", [1, 3, 1, 56])),
+        (4, [(128, 1024, 1728), (3, 4, 576), (12, 64, 48), (12, 4, 4)], ("rows", 4, "ordinary", [1, 1, 12, 12])),
+        (4, [(128, 1024, 1452), (3, 4, 484), (11, 64, 44), (11, 4, 4)], ("tile", 4, "ordinary", None)),
+        (4, [(128, 4096, 3920), (5, 4, 784), (14, 128, 56), (14, 4, 4)], ("tile", 4, "ordinary", None)),
     ],
 )
 def test_elements_that_lie_apart(

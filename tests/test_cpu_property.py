@@ -127,8 +127,20 @@ PLANTED = {
     ),
     "a column that is packed over another": (
         "cpu/run.cpp",
-        "packed + c * pitch, at.extent[row]);",
-        "packed + (c - (c == 5)) * pitch, at.extent[row]);",
+        "packed, pitch, at.extent[row], at.extent[col]);",
+        "packed, at.extent[col] > 5 ? 0 : pitch, at.extent[row], at.extent[col]);",
+        "wrong: byte",
+    ),
+    "a row of one element that is written over the last": (
+        "cpu/micro_strided.h",
+        "repeat<I, e>(g.bytes, in, out, count);",
+        "repeat<I, e>(g.bytes, in, r == 5 ? out - out_pitch : out, count);",
+        "wrong: byte",
+    ),
+    "a row of elements gathered from another": (
+        "cpu/micro_strided.h",
+        "in + done * g.step, g.step, out",
+        "in + done * g.step - (r == 5 ? in_pitch : 0), g.step, out",
         "wrong: byte",
     ),
     "a piece of three dims that is taken for one of two": (

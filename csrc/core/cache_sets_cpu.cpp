@@ -98,9 +98,10 @@ bool rows_meet(const Problem& p, int row, const Machine& m) {
 }
 
 // Whether a quarter of some rows, and as many as it has ways, are in one set: pitches next to multiples of a
-// way, of its halves and of its thirds. In L1 itself none does harm. Wide elements may fill the ways (low ->
-// high, Zen 4, 48 each of .2 to 9 MB to rows odd KiB apart, one thread; two, 8 and 16 bytes .75 .86; .78 .94
-// -> .89 .96; .86 1.00, AVX2, 16 bytes, .87; .91 -> .99; 1.03, but 8 .82; .84 -> .77; .72). Where tiles are
+// way, of its halves and of its thirds. In L1 itself none does harm. Wide elements may fill the ways where
+// cores move lines in halves (low -> high, Zen 4, 48 each of .2 to 9 MB to rows odd KiB apart, one thread;
+// two, 8 and 16 bytes .75 .86; .78 .94 -> .89 .96; .86 1.00, AVX2, 16 bytes, .87; .91 -> .99; 1.03, but 8
+// .82; .84 -> .77; .72; Xeon, 16 bytes, .86; .80 -> .88; .75). Where tiles are
 // crossed, whether more than a quarter are in two sets side by side, as crosses are (Zen 5, 511 x 513 in 4
 // bytes, one thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67), or a quarter of rows that are
 // no whole lines, of which each has two (513 x 4500 and 1537 x 1800 in 2 bytes .33 .33 -> .54 .62).
@@ -111,8 +112,8 @@ bool rows_crowd(const Problem& p, int row, int64_t rows, const Machine& m) {
     const bool whole_lines = p.dims[row].out_stride % kLine == 0;
     return rows_in_sets(p, row, 1, rows, 2) >= std::max(kL1Ways, rows / 4 + whole_lines);
   }
-  const bool fills_ways = p.element_bytes == 16 || (p.element_bytes == 8 && vectors_are_lines(m));
-  return rows_in_sets(p, row, 1, rows, 1) >= std::max(kL1Ways, rows / 4) + fills_ways;
+  const bool wide = p.element_bytes == 16 || (p.element_bytes == 8 && vectors_are_lines(m));
+  return rows_in_sets(p, row, 1, rows, 1) >= std::max(kL1Ways, rows / 4) + (wide && leaves_early(m));
 }
 
 // Whether output rows of a vector's height, of 1 and 2 bytes, have too many lines in two sets of the L1 cache

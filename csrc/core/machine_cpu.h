@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 
 #include "core/plan_cpu.h"
@@ -53,10 +54,21 @@ inline int64_t cache_bytes(const Machine& m) {
   return m.tuned.near_cache ? m.l3_bytes : std::max(kFarCacheBytes, m.threads * m.l2_bytes / 4 * 3);
 }
 
-// Whether a problem moves at least so many eighths of the last cache.
+// Bytes of the input that a problem reads, each counted once: of what is one again and again, or overlaps, no
+// more than it spans.
+inline int64_t input_bytes(const Problem& p) {
+  int64_t span = p.element_bytes;
+  for (int d = 0; d < p.rank; ++d) span += (p.dims[d].extent - 1) * std::abs(p.dims[d].in_stride);
+  return std::min(span, element_count(p) * p.element_bytes);
+}
+
+// Whether a problem moves at least so many eighths of the last cache: of a near one what is read counts once.
+// By twice what is written -> so, Zen 4, out of 26 MB of one again and again, one thread; two,
+// streamed 1.33 1.11, stored 1.55 2.43 of a copy; but windows of 16 bytes, Xeon, streamed 1.15, stored .41.
 inline bool fills(const Problem& p, const Machine& m, double eighths) {
-  return static_cast<double>(2 * element_count(p) * p.element_bytes) >=
-         static_cast<double>(cache_bytes(m)) / 8 * eighths;
+  const int64_t written = element_count(p) * p.element_bytes;
+  const int64_t moved = written + (m.tuned.near_cache ? input_bytes(p) : written);
+  return static_cast<double>(moved) >= static_cast<double>(cache_bytes(m)) / 8 * eighths;
 }
 
 }  // namespace tx

@@ -104,15 +104,23 @@ std::optional<Problem> with_gathered_runs(const Problem& p) {
 //                    -> .26 .26 .75, .18 .24 .58; .30 .32 .37, .26 .22 .28
 //   batches of 3 x 128 and 3 x 512 in 1 byte    .06 .07; .19 .19 -> .09 .16; .32 .36
 //   but 7 x 64 in 1, 5 x 128 in 2               .06 .28; .27 .56 -> .04 .13; .20 .41
-//   1000 columns of one, 1 to 16 bytes, 1 MB    .60 1.17 1.36 1.41 1.42 -> 1.13 1.58 1.24 1.70 1.32
+// What is one again and again, from 64 bytes in 1 byte, and else 128; in tiles -> so, .1 to 6 MB, one thread;
+// two
+//   Zen 4, rows of 64 to 128, 1 byte       .62; .59 -> .93; .95
+//     128 to 256, 1 to 16 bytes            .68 .89 1.05 1.06 1.27; .62 .78 .85 .79 .92
+//                                       -> 1.35 1.28 1.33 1.32 1.29; 1.25 1.18 1.21 1.14 1.17
+//     AVX2, 128 to 192                     .43 .86 .92 .93 1.14; .42 .86 .87 .83 1.06
+//                                       -> 1.21 1.23 1.26 1.32 1.31; 1.17 1.30 1.24 1.21 1.23
+//   Xeon, 128 to 256                       .63 .87 .91 .92 .98; .50 .75 .70 .78 .78
+//                                       -> 1.12 1.07 1.12 1.07 1.02; .89 1.14 .73 .89 .75
 bool prefers_gathering(const Problem& p, const Machine& m) {
-  constexpr int64_t kRowBytes = 128, kRepeatedBytes = 512, kColumnBytes = 8;
+  constexpr int64_t kRowBytes = 128, kColumnBytes = 8;
   if (p.rank == 0) return false;
   if (with_gathered_runs(p)) return true;
   const int64_t e = p.element_bytes;
   const Dim& cols = p.dims[p.rank - 1];
   if (cols.out_stride != e || cols.in_stride < 0 || cols.in_stride + e > kLaneBytes) return false;
-  if (cols.in_stride == 0) return cols.extent * e >= kRepeatedBytes;
+  if (cols.in_stride == 0) return cols.extent * e >= (e == 1 ? kLine : 2 * kLine);
   const int row = tile_row_dim(Kernel::kTile, p);
   if (row < 0 || p.dims[row].extent * e >= kColumnBytes || cols.extent * e < kRowBytes) return false;
   return !splits(p, row) && !fuse_sides(p, row, m).fuse();
@@ -263,13 +271,27 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   return stages_beyond_caches(p, m) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;
 }
 
+// Whether what has tiles goes in runs: of windows that overlap in the input, whose dims are contiguous there,
+// too, if the runs are long. In tiles, or staged -> so, windows of 2 x 2 to 7 x 7 and 14 to 126 columns, 11
+// to 16 each of .2 to 14 MB, one thread; two, 1 to 16 bytes
+//   Zen 4    .10 .19 .41 .53 .87; .11 .20 .40 .51 .80 -> .39 .53 .73 .92 1.31; .43 .50 .70 .88 1.22
+//   Xeon     .06 .14 .91 .54 .63; .06 .13 .30 .43 .63 -> .74 .80 1.83 1.40 1.23; .78 .69 .93 1.43 1.25
+//   but seven columns, Zen 4    .06 .10 .26 .46 .80; .06 .11 .27 .44 .80 -> .06 .10 .23 .38 .67; .06 .12 .24
+//   .37 .66
+bool prefers_runs(const Problem& p) {
+  constexpr int64_t kFew = 12, kTimes = 3;
+  if (!has_tiles(p) || !ends_in_common_run(p)) return false;
+  const int64_t rows = p.dims[tile_row_dim(Kernel::kTile, p)].extent;
+  return p.dims[p.rank - 1].extent >= std::max(kFew, kTimes * rows);
+}
+
 Kernel choose(const Problem& p, const Machine& m) {
   for (Kernel kernel : {Kernel::kNone, Kernel::kCopy}) {
     if (takes(kernel, p)) return kernel;
   }
   if (permutes_pieces(p, m)) return Kernel::kPieces;
   if (prefers_gathering(p, m)) return Kernel::kStrided;
-  if (has_tiles(p)) return choose_tile(p, m);
+  if (has_tiles(p) && !prefers_runs(p)) return choose_tile(p, m);
   if (!takes(Kernel::kRows, p)) return Kernel::kStrided;
   const std::optional<Problem> of_runs = with_runs_as_elements(p);
   if (!of_runs) return Kernel::kRows;

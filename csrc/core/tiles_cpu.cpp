@@ -46,7 +46,17 @@ int tile_row_dim(Kernel kernel, const Problem& p) {
   if (kernel == Kernel::kTile || kernel == Kernel::kStaged) return input_run_dim(p);
   // Rows of one element each: as they are written.
   if (kernel == Kernel::kStrided && p.rank > 1 && p.dims[p.rank - 1].in_stride == 0) return p.rank - 2;
-  return smallest_input_step(p);
+  const int nearest = smallest_input_step(p);
+  // Short runs as they are written where few lie near to one another: each tile takes as long as many of
+  // them. In few -> so, windows of 3 x 3 to 7 x 7 and runs of up to 256 bytes, Zen 4, one thread; two, 1 to
+  // 16 bytes .41 .60 .80 .76 1.40; .43 .55 .76 .78 1.11 -> .99 1.19 1.28 1.25 2.82; .97 1.12 1.25 1.26 1.90
+  // of a copy.
+  constexpr int64_t kShortBytes = 256, kFew = 8;
+  const bool is_short = p.rank > 2 && p.dims[p.rank - 1].extent * p.element_bytes <= kShortBytes;
+  if (kernel == Kernel::kRows && is_short && p.dims[nearest].extent < kFew &&
+      p.dims[nearest].extent < p.dims[p.rank - 2].extent)
+    return p.rank - 2;
+  return nearest;
 }
 
 int next_row_dim(const Problem& p, int row) {
@@ -122,12 +132,18 @@ int64_t staged_row_bytes(const Plan& plan) {
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
 int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
 
-// Of short rows calls take longer than single moves, which runs have none of.
+// By element -> so, 6 to 15 columns of every second to fourth, one thread; two, 1 to 16 bytes
+//   Zen 4            .044 .09 .13 .23 .36; .045 .09 .15 .24 .37 -> .048 .10 .19 .28 .43; .049 .10 .20 .28 .42
+//   Xeon, AVX2 (8)   .051 .14 .17 .26 .38; .035 .10 .12 .19 .36 -> .042 .16 .19 .27 .40; .031 .10 .13 .19 .36
+// but 3 to 5 in 1 byte .042; .043 -> .039; .039. Of one again and again, what a lane has.
 bool gathers_rows(const Problem& p) {
-  constexpr int64_t kFewCols = 16;
+  constexpr int64_t kFewBytes = 16, kFew = 4;
+  const int64_t e = p.element_bytes;
   const Dim& cols = p.dims[p.rank - 1];
-  if (!is_plain(p.element_bytes)) return true;
-  return cols.out_stride == p.element_bytes && cols.extent >= kFewCols && !columns_lie_nearer(p);
+  if (!is_plain(e)) return true;
+  if (cols.out_stride != e) return false;
+  if (cols.in_stride == 0) return cols.extent * e >= kLaneBytes;
+  return cols.extent >= (e == 1 ? kFewBytes : kFew) && !columns_lie_nearer(p);
 }
 
 // By element -> so, 1, 2 and 4 bytes, one thread, 1 MB; 20

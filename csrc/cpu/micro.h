@@ -97,10 +97,12 @@ struct MicroKernels {
   MergeRuns merge_runs[3];
   SplitRuns split_runs[3];
 
-  // Elements that lie apart, or are one again and again: fills in what it needs to know, once, and moves
-  // out[k] = in[k] for k < count. Touches only these. Indexed as `transpose` is.
+  // Elements that lie apart, or are one again and again: fills in what it needs to know, once, and moves rows
+  // of them, out[k] = in[k] for k < count. Pitches are the bytes from one row to the next. Touches only
+  // these. Indexed as `transpose` is.
   void (*prepare_gather)(Gathered& gathered);
-  using Gather = void (*)(const Gathered& gathered, const char* in, char* out, int64_t count);
+  using Gather = void (*)(const Gathered& gathered, const char* in, int64_t in_pitch, char* out,
+                          int64_t out_pitch, int64_t count, int64_t rows);
   Gather gather[5];
 
   // Copies runs of kLeastRun bytes and more; strides are the bytes from one to the next. Null where vectors

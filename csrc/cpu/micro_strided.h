@@ -24,41 +24,39 @@ TX_INLINE void gather_elements(int64_t bytes, const char* in, int64_t step, char
   }
 }
 
-// As many of a plain element as make a lane.
-template <int e>
-TX_INLINE void fill_lane(const char* in, char* lane) {
+// A vector of one plain element again and again.
+template <class I, int e>
+TX_INLINE typename I::Vec all_of(const char* in) {
   if constexpr (e == 16) {
-    std::memcpy(lane, in, 16);
+    if constexpr (I::kLanes > 1) return I::load_lanes([&](int) { return in; });
+    return I::load(in);
   } else {
     constexpr uint64_t kOneOfEach = UINT64_MAX / (UINT64_MAX >> (64 - 8 * e));
-    typedef uint64_t Words __attribute__((vector_size(16)));
+    typedef uint64_t Words __attribute__((vector_size(sizeof(typename I::Vec))));
     uint64_t element = 0;
     std::memcpy(&element, in, e);
     const Words words = Words{} + element * kOneOfEach;
-    std::memcpy(lane, &words, sizeof words);
+    typename I::Vec vector;
+    std::memcpy(&vector, &words, sizeof vector);
+    return vector;
   }
 }
 
-// One element again and again: whole vectors, the last of which may overlap, or lanes likewise. Runs of other
-// lengths than elements have, some at a time.
+// One element again and again: whole vectors, the last of which may overlap, or parts of one likewise. Runs
+// of other lengths than elements have, some at a time.
 template <class I, int e>
 TX_INLINE void repeat(int64_t bytes, const char* in, char* out, int64_t count) {
   using Vec = typename I::Vec;
   constexpr int64_t kTimes = 64, kVector = sizeof(Vec), kSome = 4 * kVector, kLane = 16;
   const int64_t all = count * bytes;
   if (bytes == e && all >= kLane) {
-    alignas(kLane) char lane[kLane];
-    fill_lane<e>(in, lane);
+    const Vec vector = all_of<I, e>(in);
     if (all < kVector) {
+      char lane[kVector];
+      I::store(lane, vector);
       for (int64_t b = 0; b < all - kLane; b += kLane) std::memcpy(out + b, lane, kLane);
       std::memcpy(out + all - kLane, lane, kLane);
       return;
-    }
-    Vec vector;
-    if constexpr (I::kLanes > 1) {
-      vector = I::load_lanes([&](int) { return lane; });
-    } else {
-      vector = I::load(lane);
     }
     int64_t b = 0;
     for (; b <= all - kSome; b += kSome) {
@@ -116,29 +114,36 @@ struct Closing {
   }
 };
 
-// Several at a time where a vector that is loaded has them, as long as neither it nor what is written of it
-// ends past the last.
+// Rows, of several elements at a time where a vector that is loaded has them, as long as neither it nor what
+// is written of it ends past the last.
 template <class I, int e>
-void gather(const Gathered& g, const char* in, char* out, int64_t count) {
-  if (g.step == 0) return repeat<I, e>(g.bytes, in, out, count);
-  int64_t done = 0;
-  if constexpr (I::kShuffles && e < 16) {
-    // Of its own, which what is written can't change.
-    using Close = Closing<I>;
-    alignas(kLine) uint8_t index[Close::kSize];
-    std::memcpy(index, g.index, sizeof index);
-    const int64_t together = g.together, in_step = together * g.step, out_step = together * g.bytes;
-    const int64_t all = Close::kParts * together;
-    const char* from = in;
-    char* to = out;
-    for (int64_t left = together > 1 ? count - g.past : 0; left > all - together; left -= all) {
-      Close::move(
-          index, [&](int part) { return from + part * in_step; },
-          [&](int part) { return to + part * out_step; });
-      from += Close::kParts * in_step, to += Close::kParts * out_step, done += all;
-    }
+void gather(const Gathered& g, const char* in, int64_t in_pitch, char* out, int64_t out_pitch, int64_t count,
+            int64_t rows) {
+  if (g.step == 0) {
+    for (int64_t r = 0; r < rows; ++r, in += in_pitch, out += out_pitch)
+      repeat<I, e>(g.bytes, in, out, count);
+    return;
   }
-  gather_elements<e>(g.bytes, in + done * g.step, g.step, out + done * g.bytes, count - done);
+  using Close = Closing<I>;
+  // Of its own, which what is written can't change.
+  alignas(kLine) uint8_t index[Close::kSize];
+  std::memcpy(index, g.index, sizeof index);
+  const int64_t together = g.together, in_step = together * g.step, out_step = together * g.bytes;
+  const int64_t all = Close::kParts * together;
+  for (int64_t r = 0; r < rows; ++r, in += in_pitch, out += out_pitch) {
+    int64_t done = 0;
+    if constexpr (I::kShuffles && e < 16) {
+      const char* from = in;
+      char* to = out;
+      for (int64_t left = together > 1 ? count - g.past : 0; left > all - together; left -= all) {
+        Close::move(
+            index, [&](int part) { return from + part * in_step; },
+            [&](int part) { return to + part * out_step; });
+        from += Close::kParts * in_step, to += Close::kParts * out_step, done += all;
+      }
+    }
+    gather_elements<e>(g.bytes, in + done * g.step, g.step, out + done * g.bytes, count - done);
+  }
 }
 
 }  // namespace

@@ -581,8 +581,7 @@ void run_packed(const Plan& plan, const char* in, char* out, ParallelFor paralle
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
       const int64_t pitch = at.extent[row] * bytes;
-      for (int64_t c = 0; c < at.extent[col]; ++c)
-        gather(column, in + at.in + c * cols.in_stride, packed + c * pitch, at.extent[row]);
+      gather(column, in + at.in, cols.in_stride, packed, pitch, at.extent[row], at.extent[col]);
       transpose(bytes, packed, pitch, out + at.out, rows.out_stride, at.extent[row], at.extent[col]);
     }
   });
@@ -605,17 +604,18 @@ void run_gathered(const Plan& plan, const char* in, char* out, ParallelFor paral
     StagedRows staged(micro.stream, memory, 0, 0);
     TileWalk at(plan, first);
     for (int64_t tile = first; tile < last; ++tile, at.next()) {
-      for (int64_t r = 0; r < (row < 0 ? 1 : at.extent[row]); ++r) {
+      const int64_t count = row < 0 ? 1 : at.extent[row];
+      if (!streaming) {
+        gather(run, in + at.in, rows.in_stride, out + at.out, rows.out_stride, at.extent[col], count);
+        continue;
+      }
+      for (int64_t r = 0; r < count; ++r) {
         const char* from = in + at.in + r * rows.in_stride;
         char* to = out + at.out + r * rows.out_stride;
-        if (!streaming) {
-          gather(run, from, to, at.extent[col]);
-          continue;
-        }
         for (int64_t left = at.extent[col], some; left > 0; left -= some) {
           some = std::min(left, kStagedBytes / bytes);
           staged.make_room(to, 1, kStagedBytes);
-          gather(run, from, staged.next(), some);
+          gather(run, from, 0, staged.next(), 0, some, 1);
           staged.add(some * bytes);
           from += some * step, to += some * bytes;
         }
