@@ -33,9 +33,14 @@ bool tiles_beyond_caches(const Problem& p, const Machine& m) {
 //   rows at any pitch      .41 .35 -> .54 .48      .47 .39 -> .57 .51   .54 .58 -> .54 .58
 //   AVX2                   .53 .60 -> .62 .66      .66 .75 -> .68 .73   .74 .80 -> .66 .74
 //   but 200 of 204 bytes, 1000 x 200 x 200 -> 1,0,2                     .65 .97 -> .44 .65
+// One thread gains nothing by what it reads being in the cache yet (rows again and again, 18 to 26 MB, 26 to
+// 36, as if all were read -> as it is, Zen 4, one thread 1.23 1.17 -> 1.02 .89, but two 1.07 1.13
+// -> 1.65 1.02).
 bool streams_runs(const Problem& p, const Machine& m) {
   constexpr int64_t kRunBytes = 4, kStoredRunBytes = 256;
-  if (p.rank == 0 || !fills(p, m, m.tuned.runs_leave)) return false;
+  if (p.rank == 0) return false;
+  const bool alone = m.threads <= 1 && fills(2 * element_count(p) * p.element_bytes, m, m.tuned.runs_leave);
+  if (!alone && !fills(p, m, m.tuned.runs_leave)) return false;
   const int64_t bytes = p.dims[p.rank - 1].extent * p.element_bytes;
   const bool in_turn = p.rank > 1 && tile_row_dim(Kernel::kRows, p) == p.rank - 2;
   const bool small_l1 = m.tuned.near_cache && !l1_has_room(m);
