@@ -1383,8 +1383,7 @@ def test_pieces_on_the_host(
     ("size", "dims", "plan_has"),
     [
         (2, [(1_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # one element again and again
-        (2, [(20_000_000, 0, 2)], ("strided", 2, "streaming", [8192])),  # beyond the caches,
-        (2, [(17_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # which what is read once does not fill
+        (2, [(20_000_000, 0, 2)], ("strided", 2, "ordinary", [8192])),  # beyond the caches, too
         (4, [(500, 4, 4000), (1000, 0, 4)], ("strided", 4, "ordinary", [4, 1000])),  # one of each row
         (4, [(4, 12, 407680), (5096, 48, 80), (20, 0, 4)], ("strided", 4, "ordinary", [1, 204, 20])),  # as written
         (4, [(5000, 4, 128), (32, 0, 4)], ("strided", 4, "ordinary", [128, 32])),
@@ -1421,6 +1420,30 @@ def test_elements_that_lie_apart(
     plan = _C.plan_cpu(problem(size, *dims), 1, **facts)
     assert (plan.kernel, plan.element_bytes, plan.stores) == (kernel, element_bytes, stores), plan
     assert tile is None or plan.tile == tile, plan
+
+
+def test_what_is_one_again_and_again_leaves_a_cache_by_what_is_read_once() -> None:
+    def stores(size: int, *dims: tuple[int, int, int], l1_kib: int = 48, l3_mib: int = 32, threads: int = 2) -> str:
+        facts = {"l1_bytes": l1_kib << 10, "l2_bytes": 1 << 20, "l3_bytes": l3_mib << 20, "line_vectors": 1}
+        return _C.plan_cpu(problem(size, *dims), threads, piece_bytes=0, **facts).stores
+
+    def rows(count: int, cols: int) -> tuple[tuple[int, int, int], ...]:
+        return (count, 1, cols), (cols, 0, 1)
+
+    # 36 MiB of both sides; of a far cache as much as if all were read.
+    assert [stores(1, *rows(n, 1000)) for n in (37_000, 38_000)] == ["ordinary", "streaming"]
+    assert [stores(1, *rows(n, 1000), l3_mib=300) for n in (2000, 3000)] == ["ordinary", "streaming"]
+    # Rows of a line and more; never where lines are moved in halves.
+    assert [stores(1, *rows(900_000, cols)) for cols in (63, 64)] == ["streaming", "streaming"]  # in tiles, gathered
+    assert stores(1, *rows(900_000, 64), l1_kib=32) == "ordinary"
+    # Four times the same rows: one thread alone leaves it as if all were read.
+    again = [(500, 4096, 16384), (4, 0, 4096), (256, 16, 16)]
+    assert [stores(16, (n, 4096, 16384), *again[1:], threads=t) for n in (1100, 1200) for t in (1, 2)] == [
+        "ordinary",
+        "ordinary",
+        "streaming",
+        "ordinary",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,19 @@ bool streams_pieces(const Problem& p, const PieceDims& piece, const Machine& m) 
   return can_gather(p, piece) || (m.permutes_runs[p.element_bytes > 1] && writes_whole_lines(p, piece));
 }
 
-// One element again and again: others gain nothing by it (every second and third, 20 and 60 MB, Zen 3, two
-// threads, 1 to 16 bytes, stored -> staged and streamed .39 .42 .39 .38 .39 -> .38 .42 .37 .38 .40).
+// One element again and again, unless cores move lines in halves: they write what they read nothing for
+// faster than past the caches. Stored, and streamed, rows of 130 to 250 bytes, to 2000, to 60000, 1, 4 and 16
+// bytes, one thread; two
+//   Zen 4, 38 to 60 MB    1.42 1.46 1.46; 1.35 1.32 1.40, .96 1.01 1.27; 1.07 1.06 1.16
+//     60 to 200           1.24 1.33 1.33; 1.13 1.16 1.25, 1.02 .97 1.27; 1.04 1.05 1.21
+//   Xeon, 20 to 60         .83 .74 .67; .79 .71 .68, 1.23 1.47 1.53; 1.10 1.37 1.40
+// Others gain nothing by it (every second and third, 20 and 60 MB, Zen 3, two threads, 1 to 16 bytes, stored
+// -> staged and streamed .39 .42 .39 .38 .39 -> .38 .42 .37 .38 .40).
 bool streams_strided(const Problem& p, const Machine& m) {
-  constexpr int64_t kRowBytes = 256;
-  if (p.rank == 0) return false;
+  if (p.rank == 0 || leaves_early(m)) return false;
   const Dim& cols = p.dims[p.rank - 1];
   return cols.in_stride == 0 && cols.out_stride == p.element_bytes &&
-         cols.extent * p.element_bytes >= kRowBytes && fills(p, m, m.tuned.runs_leave);
+         cols.extent * p.element_bytes >= kLine && fills(p, m, m.tuned.runs_leave);
 }
 
 }  // namespace

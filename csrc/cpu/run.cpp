@@ -609,15 +609,26 @@ void run_gathered(const Plan& plan, const char* in, char* out, ParallelFor paral
         gather(run, in + at.in, rows.in_stride, out + at.out, rows.out_stride, at.extent[col], count);
         continue;
       }
-      for (int64_t r = 0; r < count; ++r) {
+      const auto stage = [&](const char* from, char* to, int64_t cols, int64_t row_count) {
+        staged.make_room(to, 1, kStagedBytes);
+        gather(run, from, rows.in_stride, staged.next(), cols * bytes, cols, row_count);
+        staged.add(row_count * cols * bytes);
+      };
+      // Rows that adjoin several at a time, long ones in parts.
+      const int64_t row_bytes = at.extent[col] * bytes;
+      const int64_t together = rows.out_stride == row_bytes ? kStagedBytes / row_bytes : 0;
+      for (int64_t r = 0, some; r < count; r += some) {
         const char* from = in + at.in + r * rows.in_stride;
         char* to = out + at.out + r * rows.out_stride;
-        for (int64_t left = at.extent[col], some; left > 0; left -= some) {
-          some = std::min(left, kStagedBytes / bytes);
-          staged.make_room(to, 1, kStagedBytes);
-          gather(run, from, 0, staged.next(), 0, some, 1);
-          staged.add(some * bytes);
-          from += some * step, to += some * bytes;
+        some = std::clamp<int64_t>(together, 1, count - r);
+        if (some > 1) {
+          stage(from, to, at.extent[col], some);
+          continue;
+        }
+        for (int64_t left = at.extent[col], part; left > 0; left -= part) {
+          part = std::min(left, kStagedBytes / bytes);
+          stage(from, to, part, 1);
+          from += part * step, to += part * bytes;
         }
       }
     }
