@@ -99,12 +99,14 @@ bool rows_meet(const Problem& p, int row, const Machine& m) {
 
 // Whether a quarter of some rows, and as many as it has ways, are in one set: pitches next to multiples of a
 // way, of its halves and of its thirds. In L1 itself none does harm. Wide elements may fill the ways where
-// cores move lines in halves (low -> high, Zen 4, 48 each of .2 to 9 MB to rows odd KiB apart, one thread;
-// two, 8 and 16 bytes .75 .86; .78 .94 -> .89 .96; .86 1.00, AVX2, 16 bytes, .87; .91 -> .99; 1.03, but 8
-// .82; .84 -> .77; .72; Xeon, 16 bytes, .86; .80 -> .88; .75). Where tiles are
-// crossed, whether more than a quarter are in two sets side by side, as crosses are (Zen 5, 511 x 513 in 4
-// bytes, one thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67), or a quarter of rows that are
-// no whole lines, of which each has two (513 x 4500 and 1537 x 1800 in 2 bytes .33 .33 -> .54 .62).
+// cores move lines in halves: low -> high, output rows odd KiB apart, 48 each of .2 to 9 MB, one thread; two
+//   Zen 4, 8 and 16 bytes    .75 .86; .78 .94 -> .89 .96; .86 1.00
+//     AVX2, 16; but 8        .87; .91, .82; .84 -> .99; 1.03, .77; .72
+//   Xeon, 16 (32)            .86; .80 -> .88; .75
+// Where tiles are crossed, whether more than a quarter are in two sets side by side, as crosses are (Zen 5,
+// 511 x 513 in 4 bytes, one thread, .35 -> .45 of a copy, 257 x 300 in 16, two, .37 -> .67), or a quarter of
+// rows that are no whole lines, of which each has two (513 x 4500 and 1537 x 1800 in 2 bytes .33 .33 -> .54
+// .62).
 bool rows_crowd(const Problem& p, int row, int64_t rows, const Machine& m) {
   constexpr int64_t kNearBytes = 32 << 10;
   if (element_count(p) * p.element_bytes < kNearBytes) return false;

@@ -280,7 +280,7 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
 //   .37 .66
 bool prefers_runs(const Problem& p) {
   constexpr int64_t kFew = 12, kTimes = 3;
-  if (!has_tiles(p) || !ends_in_common_run(p)) return false;
+  if (!ends_in_common_run(p)) return false;
   const int64_t rows = p.dims[tile_row_dim(Kernel::kTile, p)].extent;
   return p.dims[p.rank - 1].extent >= std::max(kFew, kTimes * rows);
 }
