@@ -1223,15 +1223,18 @@ def test_where_vectors_are_lines_that_are_moved_in_halves() -> None:
     ):
         facts = {"l1_bytes": 32 << 10, "l3_bytes": 32 << 20, "piece_bytes": 0, "carries_bytes": False}
         assert _C.plan_cpu(of_case(shape, dims, size), 1, line_vectors=1, **facts).kernel == kernel, (shape, size)
-    # Bands of 8300 rows that are carried: higher of one thread alone.
-    carried = {"l1_bytes": 32 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "line_vectors": 1}
-    for threads, heights in ((1, [960, 928, 1664, 928, 492]), (2, [512, 832, 832, 464, 464])):
-        found = [_C.plan_cpu(of_case((4001, 8300), (1, 0), size), threads, **carried) for size in ALL_WIDTHS]
-        assert [p.tile[0] for p in found] == heights and all(p.carries for p in found), found
     # Wide elements may fill the ways of a set; 8 bytes not where vectors are less than lines.
     assert [plan((rows, 700), 16).tile[0] for rows in (64, 128)] == [700, 8]
     assert [plan((rows, 700), 8).tile[0] for rows in (128, 256)] == [700, 16]
     assert [plan((rows, 700), size, 2).tile[0] for rows, size in ((128, 8), (64, 16), (128, 16))] == [16, 700, 8]
+
+
+def test_one_thread_alone_carries_higher_tiles() -> None:
+    """In even bands of 8300 rows, of a core that moves lines in halves."""
+    facts = {"l1_bytes": 32 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "line_vectors": 1}
+    for threads, heights in ((1, [960, 928, 1664, 928, 492]), (2, [512, 832, 832, 464, 464])):
+        found = [_C.plan_cpu(of_case((4001, 8300), (1, 0), size), threads, **facts) for size in ALL_WIDTHS]
+        assert [p.tile[0] for p in found] == heights and all(p.carries for p in found), found
 
 
 def test_threads_of_cores_that_move_lines_take_bands() -> None:

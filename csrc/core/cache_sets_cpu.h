@@ -19,6 +19,11 @@ bool crossing_rows_conflict(const Problem& normalised);
 // pays.
 bool rows_meet(const Problem& normalised, int row, const Machine& machine);
 
+// Whether input rows are whole quarters of a way of L1 apart.
+inline bool in_rows_meet(const Problem& normalised) {
+  return normalised.dims[normalised.rank - 1].in_stride % (kL1WayBytes / 4) == 0;
+}
+
 // Whether so many rows have too many of their lines in one set of L1 for a tile that high.
 bool rows_crowd(const Problem& normalised, int row, int64_t rows, const Machine& machine);
 

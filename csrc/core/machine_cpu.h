@@ -43,6 +43,9 @@ inline bool crosses(const Machine& m) { return m.tuned.crossed_until[1] > 0; }
 // A near last cache does not make up for cores that move lines in halves: what they write leaves it early.
 inline bool leaves_early(const Machine& m) { return m.tuned.near_cache && !m.tuned.moves_lines; }
 
+// Whether what they move in halves is one vector: AVX-512 on Zen 4.
+inline bool halves_vectors(const Machine& m) { return leaves_early(m) && vectors_are_lines(m); }
+
 // Whether the lines that are streamed past a near cache are several vectors.
 inline bool streams_in_parts(const Machine& m) { return leaves_early(m) && m.line_vectors > 1; }
 

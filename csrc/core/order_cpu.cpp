@@ -151,7 +151,7 @@ bool carries_blocks(const Problem& p, const Machine& m) {
 //   those, 11, 4, 75 and 21, in turn -> in blocks
 //                                  .60 .61 .54 .60; .57 .53 .51 .58 -> .65 .71 .64 .68; .65 .61 .62 .66
 bool stored_in_blocks(const Problem& p, const Machine& m) {
-  if (!vectors_are_lines(m) || !leaves_early(m)) return true;
+  if (!halves_vectors(m)) return true;
   const int64_t e = p.element_bytes, in_pitch = p.dims[p.rank - 1].in_stride;
   const int64_t out_pitch = p.dims[tile_row_dim(Kernel::kTile, p)].out_stride;
   if (e == 8) return out_pitch % kL1WayBytes == 0;

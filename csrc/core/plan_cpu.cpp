@@ -242,15 +242,13 @@ bool permutes_pieces(const Problem& p, const Machine& m) {
 //   others                        .30 .34 .41; .28 .34 .44 -> .33 .42 .49; .32 .42 .51
 //   but 2049 x 1025 in 2 bytes and 1025 x 513 in 4    .23 .32; .21 .34 -> .17 .22; .16 .23
 //       128^3, 64^3 and 64^3 reversed                 .24 .24 .34; .24 .25 .35 -> .21 .18 .28; .22 .17 .27
-bool stages_meeting_rows(const Problem& p, const Machine& m) {
+bool stages_meeting_rows(const Problem& p, int row, bool fuses, const Machine& m) {
   constexpr int64_t kStagedBytes = 128 << 10;
-  const int row = tile_row_dim(Kernel::kStaged, p);
   const int64_t e = p.element_bytes;
   if (e > 4 || element_count(p) * e < kStagedBytes || tiles_avoid_conflicts(p, m) || !rows_meet(p, row, m))
     return false;
-  if (!vectors_are_lines(m) || !leaves_early(m) || p.dims[row].out_stride % kLine != 0) return true;
-  const bool in_rows_meet = p.dims[p.rank - 1].in_stride % (kL1WayBytes / 4) == 0;
-  return in_rows_meet && (e == 4 || !fuse_sides(p, row, m).fuse());
+  if (!halves_vectors(m) || p.dims[row].out_stride % kLine != 0) return true;
+  return in_rows_meet(p) && (e == 4 || !fuses);
 }
 
 Kernel choose_tile(const Problem& p, const Machine& m) {
@@ -265,7 +263,7 @@ Kernel choose_tile(const Problem& p, const Machine& m) {
   }
   if (streams_tiles(p, m) || carries_rows(p, m)) return Kernel::kTile;
   if (keeps_lines(p, m) && !fuses) return Kernel::kTile;
-  if (stages_meeting_rows(p, m)) return Kernel::kStaged;
+  if (stages_meeting_rows(p, row, fuses, m)) return Kernel::kStaged;
   const int64_t run = output_run_bytes(p, row);
   const bool lines_are_whole = run >= kStagedRunBytes || p.dims[row].out_stride == run;
   return stages_beyond_caches(p, m) && lines_are_whole ? Kernel::kStaged : Kernel::kTile;

@@ -77,7 +77,7 @@ bool runs_ask(const Problem& p, const Machine& m) {
 bool tiles_ask(const Problem& p, const Machine& m) {
   const int64_t e = p.element_bytes;
   const int64_t rows = p.dims[tile_row_dim(Kernel::kTile, p)].extent, cols = p.dims[p.rank - 1].extent;
-  return vectors_are_lines(m) && leaves_early(m) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
+  return halves_vectors(m) && is_plain(e) && std::min(rows, cols) * e >= kLine &&
          fills(p, m, kTilesAsk[width_row(e)]);
 }
 

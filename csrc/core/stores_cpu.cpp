@@ -27,7 +27,8 @@ bool tiles_beyond_caches(const Problem& p, const Machine& m) {
 
 // What is shorter than this costs more to gather than it saves (Zen 5, of a copy: three bytes out of four,
 // 3000 x 4000 pixels, gathered .50, not streamed .75; three bfloat16 .92 and .84). Short runs that follow one
-// another on both sides are neither gathered nor streamed from a near cache into a small L1. Streamed -> so,
+// another on both sides, or are moved as they are written (tile_row_dim), are neither gathered nor streamed
+// from a near cache into a small L1. Streamed -> so,
 // Zen 4, one thread; two:
 //                          64 to 128 bytes (10)    129 to 256           257 to 512
 //   rows at any pitch      .41 .35 -> .54 .48      .47 .39 -> .57 .51   .54 .58 -> .54 .58

@@ -103,8 +103,7 @@ bool reads_on(const Plan& plan, const Machine& m) {
   const int64_t e = p.element_bytes;
   const bool in_parts = !vectors_are_lines(m);
   const bool far = in_parts && fills(p, m, kFar);
-  const bool in_rows_meet = p.dims[p.rank - 1].in_stride % (kL1WayBytes / 4) == 0;
-  if (in_parts && ((e == 1 && !far) || (e <= 8 && in_rows_meet))) return false;
+  if (in_parts && ((e == 1 && !far) || (e <= 8 && in_rows_meet(p)))) return false;
   if (crosses(m)) return plan.order == TileOrder::kCrosswise && e > 1 && plan.threads == 1;
   return e > 2 || far || plan.threads == 1 || (e == 2 && !leaves_early(m));
 }

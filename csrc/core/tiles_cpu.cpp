@@ -47,16 +47,15 @@ int tile_row_dim(Kernel kernel, const Problem& p) {
   // Rows of one element each: as they are written.
   if (kernel == Kernel::kStrided && p.rank > 1 && p.dims[p.rank - 1].in_stride == 0) return p.rank - 2;
   const int nearest = smallest_input_step(p);
+  if (kernel != Kernel::kRows || p.rank < 3) return nearest;
   // Short runs as they are written where few lie near to one another: each tile takes as long as many of
   // them. In few -> so, windows of 3 x 3 to 7 x 7 and runs of up to 256 bytes, Zen 4, one thread; two, 1 to
   // 16 bytes .41 .60 .80 .76 1.40; .43 .55 .76 .78 1.11 -> .99 1.19 1.28 1.25 2.82; .97 1.12 1.25 1.26 1.90
   // of a copy.
   constexpr int64_t kShortBytes = 256, kFew = 8;
-  const bool is_short = p.rank > 2 && p.dims[p.rank - 1].extent * p.element_bytes <= kShortBytes;
-  if (kernel == Kernel::kRows && is_short && p.dims[nearest].extent < kFew &&
-      p.dims[nearest].extent < p.dims[p.rank - 2].extent)
-    return p.rank - 2;
-  return nearest;
+  const int64_t near = p.dims[nearest].extent;
+  const bool is_short = p.dims[p.rank - 1].extent * p.element_bytes <= kShortBytes;
+  return is_short && near < std::min(kFew, p.dims[p.rank - 2].extent) ? p.rank - 2 : nearest;
 }
 
 int next_row_dim(const Problem& p, int row) {

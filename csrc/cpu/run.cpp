@@ -614,20 +614,16 @@ void run_gathered(const Plan& plan, const char* in, char* out, ParallelFor paral
         gather(run, from, rows.in_stride, staged.next(), cols * bytes, cols, row_count);
         staged.add(row_count * cols * bytes);
       };
-      // Rows that adjoin several at a time, long ones in parts.
+      // Rows that adjoin several at a time, which have one part each, and long ones in parts.
       const int64_t row_bytes = at.extent[col] * bytes;
       const int64_t together = rows.out_stride == row_bytes ? kStagedBytes / row_bytes : 0;
       for (int64_t r = 0, some; r < count; r += some) {
         const char* from = in + at.in + r * rows.in_stride;
         char* to = out + at.out + r * rows.out_stride;
         some = std::clamp<int64_t>(together, 1, count - r);
-        if (some > 1) {
-          stage(from, to, at.extent[col], some);
-          continue;
-        }
         for (int64_t left = at.extent[col], part; left > 0; left -= part) {
           part = std::min(left, kStagedBytes / bytes);
-          stage(from, to, part, 1);
+          stage(from, to, part, some);
           from += part * step, to += part * bytes;
         }
       }
