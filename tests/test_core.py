@@ -1409,8 +1409,14 @@ def test_pieces_on_the_host(
         (1, [(2000, 2, 1000), (1000, 4000, 1)], ("strided", 1, "ordinary", [512, 64])),  # to whole lines
         (2, [(2000, 4, 6), (3, 8000, 2)], ("strided", 2, "ordinary", [2000, 3])),
         (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
-        (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [32, 200])),  # nor are wide ones
+        (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [200, 64])),  # wide ones by vectors
+        (4, [(3000, 8, 1600), (400, 24000, 4)], ("strided", 4, "ordinary", [1008, 64])),
+        (4, [(3000, 8, 12), (3, 24000, 4)], ("strided", 4, "ordinary", [1024, 3])),  # but few columns
         (4, [(300, 1300, 2400), (300, 4, 8)], ("strided", 4, "ordinary", [64, 64])),  # to places apart
+        # Windows of three at every second place: long rows; short ones in tiles, or gathered, too, beyond the caches.
+        (2, [(64, 25538, 18816), (3, 2, 6272), (56, 452, 112), (56, 4, 2)], ("strided", 2, "ordinary", [1, 1, 56, 56])),
+        (2, [(64, 1682, 1176), (3, 2, 392), (14, 116, 28), (14, 4, 2)], ("tile", 2, "ordinary", None)),
+        (2, [(27000, 1682, 1176), (3, 2, 392), (14, 116, 28), (14, 4, 2)], ("strided", 2, "ordinary", [1, 1, 14, 14])),
         # Windows of 3 x 3 that overlap: long runs, short ones as they are written; a few, or of wide windows, in tiles.
         (4, [(128, 13456, 37632), (3, 4, 12544), (56, 232, 224), (56, 4, 4)], ("rows", 4, "ordinary", [1, 1, 56, 56])),
         (8, [(128, 26912, 75264), (3, 8, 25088), (56, 464, 448), (56, 8, 8)], ("rows", 8, "ordinary", [1, 3, 1, 56])),

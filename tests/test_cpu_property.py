@@ -143,6 +143,25 @@ PLANTED = {
         "in + done * g.step - (r == 5 ? in_pitch : 0), g.step, out",
         "wrong: byte",
     ),
+    "columns of a row that are those of the vector before": (
+        "cpu/micro_strided.h",
+        "V::store(to + k * e, load_apart<V, e>(from + k * step, step));",
+        "V::store(to + k * e, load_apart<V, e>(k > 0 && count > 30 ? from : from + k * step, step));",
+        "wrong: byte",
+    ),
+    "a lane of columns that does not step back": (
+        "cpu/micro_strided.h",
+        "done + kLane > count ? count - kLane : done;",
+        "done;",
+        "reproduce:",
+    ),
+    "a part of a vector whose last element is not read": (
+        "cpu/micro_strided.h",
+        "I::load_part(from, (some - 1) * g.step + g.bytes);",
+        "I::load_part(from, (some - 1 - (count > 20)) * g.step + g.bytes);",
+        "wrong: byte",
+        "avx512vbmi",
+    ),
     "a piece of three dims that is taken for one of two": (
         "core/pieces_cpu.cpp",
         "map.source[b] = static_cast<uint16_t>(map.source[b - bytes] + packed_in[d]);",

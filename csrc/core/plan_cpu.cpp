@@ -97,6 +97,31 @@ std::optional<Problem> with_gathered_runs(const Problem& p) {
   return of_runs;
 }
 
+// Whether rows of windows that overlap, at a step of some elements, are gathered: long ones, and all that are
+// beyond the caches and would be staged. In tiles, or staged -> so, windows of 3 x 3, 5 x 5 and 7 x 7 at
+// every second place, 7 to 160 columns, Zen 4, one thread; two, 1 to 16 bytes
+//   2 MB, 14 to 27 each
+//            .12 .22 .41 .58 .91; .12 .24 .43 .58 .97 -> .30 .39 .57 .69 1.11; .32 .43 .59 .70 1.16
+//     AVX2   .11 .21 .32 .67 .87; .12 .24 .34 .70 .81 -> .21 .30 .36 .76 1.06; .22 .34 .39 .83 1.01
+//   25 MB, 4 to 16 each
+//            .07 .12 .21 .31 .75; .10 .17 .25 .44 1.02 -> .45 .50 .56 .51 1.00; .57 .64 .66 .65 1.31
+//     AVX2   .07 .12 .17 .29 .42; .09 .16 .23 .39 .61 -> .37 .45 .48 .59 .60; .45 .63 .67 .87 .83
+//     Xeon, 24 to 33 each, one thread; four, 1 to 8 bytes
+//            .05 .12 .17 .29; .05 .10 .17 .25 -> .28 .38 .44 .54; .27 .38 .50 .55
+// but within the caches five rows and more of 4 bytes, AVX2, .38 .48 -> .31 .33, and three, AVX-512 that
+// permutes no bytes, .38 -> .31.
+bool gathers_windows(const Problem& p, const Machine& m) {
+  constexpr int64_t kTimes = 9, kTimesInLanes = 4, kTimesBeyond = 2, kFew = 3;
+  const int64_t e = p.element_bytes;
+  const Dim &rows = p.dims[tile_row_dim(Kernel::kTile, p)], &cols = p.dims[p.rank - 1];
+  if (rows.extent * e > 2 * kLine || cols.in_stride <= e || cols.in_stride >= rows.extent * e) return false;
+  if (streams_tiles(p, m) || carries_rows(p, m)) return false;
+  if (fills(p, m, m.tuned.runs_leave)) return e < kLaneBytes && cols.extent > kTimesBeyond * rows.extent;
+  const bool permutes_bytes = vectors_are_lines(m) && m.carries_bytes;
+  if (e == 4 && !permutes_bytes && (rows.extent > kFew || vectors_are_lines(m))) return false;
+  return cols.extent >= (e < kLaneBytes ? kTimes : kTimesInLanes) * rows.extent;
+}
+
 // Whether elements, or runs, are better gathered into rows of the output than moved in tiles: what a vector
 // has several of in the input, of few rows, or what is one again and again. In tiles -> so, Zen 3, two and
 // three rows of matrices of 3 and 4, .3 and 20 MB, one thread:
@@ -119,10 +144,13 @@ bool prefers_gathering(const Problem& p, const Machine& m) {
   if (with_gathered_runs(p)) return true;
   const int64_t e = p.element_bytes;
   const Dim& cols = p.dims[p.rank - 1];
-  if (cols.out_stride != e || cols.in_stride < 0 || cols.in_stride + e > kLaneBytes) return false;
+  if (cols.out_stride != e || cols.in_stride < 0) return false;
   if (cols.in_stride == 0) return cols.extent * e >= (e == 1 ? kLine : 2 * kLine);
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (row < 0 || p.dims[row].extent * e >= kColumnBytes || cols.extent * e < kRowBytes) return false;
+  if (row >= 0 && gathers_windows(p, m)) return true;
+  if (row < 0 || cols.in_stride + e > kLaneBytes || p.dims[row].extent * e >= kColumnBytes ||
+      cols.extent * e < kRowBytes)
+    return false;
   return !splits(p, row) && !fuse_sides(p, row, m).fuse();
 }
 

@@ -296,14 +296,16 @@ void set_rows_tile(Plan& plan) {
 TileShape strided_shape(const Problem& p, int64_t rows, int64_t cols) {
   const int64_t e = p.element_bytes;
   const Dim& last = p.dims[p.rank - 1];
-  if (packs_columns(p)) {
+  const Strided way = strided_way(p);
+  if (way == Strided::kPacked) {
     // Threads are to share no line: so high that columns make whole lines, unless the tile has them all.
     const int64_t most = kPackedBytes / std::min(cols, line_elements(e));
     const int64_t column = std::min(std::max(kPackedColumnBytes, kThinTileBytes / cols), most);
     rows = std::min(rows, whole_lines(column / e, e));
     return {rows, std::min(cols, whole_lines(kPackedBytes / (rows * e), e))};
   }
-  if (!gathers_rows(p)) return fit(kStridedShape[width_row(e)], rows, cols, e);
+  if (way == Strided::kScattered) return fit(kScatteredShape[width_row(e)], rows, cols, e);
+  if (way == Strided::kVectors) return fit(kVectorsShape, rows, cols, e);
   const int64_t step = std::max(std::abs(last.in_stride), e);
   cols = std::min(cols, whole_lines(kStridedBytes / step, e));
   return {std::clamp<int64_t>(kStridedBytes / (cols * step), 1, rows), cols};
@@ -351,7 +353,9 @@ void set_tile(Plan& plan, const Machine& m) {
   }
   if (plan.kernel == Kernel::kStaged || plan.carries || streams_short_rows(plan))
     rows = even_rows(plan, kLeastBandRows, rows, m);
-  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows, m);
+  const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary;
+  const bool in_vectors = plan.kernel == Kernel::kStrided && strided_way(p) == Strided::kVectors;
+  if (direct || in_vectors) rows = direct_rows(plan, rows, m);
   if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);
 }
 

@@ -32,26 +32,20 @@ int smallest_input_step(const Problem& p) {
   return best;
 }
 
-// Whether elements lie nearer to one another along a tile's rows than along its columns, of which no vector
-// has two.
-bool columns_lie_nearer(const Problem& p) {
-  const int row = smallest_input_step(p);
-  return row >= 0 && p.dims[row].in_stride < p.dims[p.rank - 1].in_stride &&
-         p.dims[p.rank - 1].in_stride >= kLaneBytes;
-}
-
 }  // namespace
 
 int tile_row_dim(Kernel kernel, const Problem& p) {
   if (kernel == Kernel::kTile || kernel == Kernel::kStaged) return input_run_dim(p);
   // Rows of one element each: as they are written.
-  if (kernel == Kernel::kStrided && p.rank > 1 && p.dims[p.rank - 1].in_stride == 0) return p.rank - 2;
+  const bool strided = kernel == Kernel::kStrided && p.rank > 1;
+  if (strided && p.dims[p.rank - 1].in_stride == 0) return p.rank - 2;
   const int nearest = smallest_input_step(p);
-  if (kernel != Kernel::kRows || p.rank < 3) return nearest;
-  // Short runs as they are written where few lie near to one another: each tile takes as long as many of
-  // them. In few -> so, windows of 3 x 3 to 7 x 7 and runs of up to 256 bytes, Zen 4, one thread; two, 1 to
-  // 16 bytes .41 .60 .80 .76 1.40; .43 .55 .76 .78 1.11 -> .99 1.19 1.28 1.25 2.82; .97 1.12 1.25 1.26 1.90
-  // of a copy.
+  const bool gathers = strided && strided_way(p) == Strided::kRows;
+  if ((kernel != Kernel::kRows && !gathers) || p.rank < 3) return nearest;
+  // Short rows as they are written where few lie near to one another: each tile takes as long as many of
+  // them. In few -> so, windows of 3 x 3 to 7 x 7, Zen 4, runs of up to 256 bytes, one thread; two, 1 to 16
+  // bytes .41 .60 .80 .76 1.40; .43 .55 .76 .78 1.11 -> .99 1.19 1.28 1.25 2.82; .97 1.12 1.25 1.26 1.90 of a
+  // copy; every second of rows of 28 to 112, 1 to 4 bytes .20 .29 .46 -> .26 .35 .53.
   constexpr int64_t kShortBytes = 256, kFew = 8;
   const int64_t near = p.dims[nearest].extent;
   const bool is_short = p.dims[p.rank - 1].extent * p.element_bytes <= kShortBytes;
@@ -131,38 +125,39 @@ int64_t staged_row_bytes(const Plan& plan) {
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
 int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
 
-// By element -> so, 6 to 15 columns of every second to fourth, one thread; two, 1 to 16 bytes
+// By element -> in rows, 6 to 15 columns of every second to fourth, one thread; two, 1 to 16 bytes
 //   Zen 4            .044 .09 .13 .23 .36; .045 .09 .15 .24 .37 -> .048 .10 .19 .28 .43; .049 .10 .20 .28 .42
 //   Xeon, AVX2 (8)   .051 .14 .17 .26 .38; .035 .10 .12 .19 .36 -> .042 .16 .19 .27 .40; .031 .10 .13 .19 .36
 // but 3 to 5 in 1 byte .042; .043 -> .039; .039. Of one again and again, what a lane has.
-bool gathers_rows(const Problem& p) {
-  constexpr int64_t kFewBytes = 16, kFew = 4;
+//
+// By element -> packed, 1 and 2 bytes, one thread, 1 MB; 20
+//   Zen 3   every second of a row, transposed             .05 .10; .06 .06 -> .25 .23; .12 .12
+//           every third                                   .05 .09; .03 .04 -> .16 .19; .09 .10
+//           every second, of 3 planes to 3 columns        .03 .07; .10 .15 -> .12 .19; .21 .21
+//   Xeon    every second of a row, transposed             .04 .07; .04 .05 -> .14 .13; .10 .11
+//
+// Packed, or by element -> in vectors, every second to fourth of a row transposed, Zen 4, 16 each of .1 to 20
+// MB, one thread; two, 4, 8 and 16 bytes
+//   any pitch                     .22 .22 .34; .22 .23 .42 -> .33 .41 .47; .36 .43 .55
+//   columns whole pages apart     .25 .08 .26; .27 .08 .29 -> .31 .43 .50; .37 .45 .53
+//   AVX2, any pitch               .20 .23 .36; .19 .24 .40 -> .33 .44 .43; .38 .47 .55
+//   portable                      .16 .21 .35; .17 .24 .40 -> .33 .43 .46; .35 .47 .46
+//   Xeon, 10 each, one thread; four
+//     any pitch                   .19 .23 .33; .18 .20 .39 -> .25 .27 .32; .24 .27 .59
+//     columns whole pages apart   .19 .15 .32; .21 .16 .33 -> .19 .29 .38; .22 .27 .35
+Strided strided_way(const Problem& p) {
+  constexpr int64_t kFewBytes = 16, kFew = 4, kColumnBytes = 64;
   const int64_t e = p.element_bytes;
   const Dim& cols = p.dims[p.rank - 1];
-  if (!is_plain(e)) return true;
-  if (cols.out_stride != e) return false;
-  if (cols.in_stride == 0) return cols.extent * e >= kLaneBytes;
-  return cols.extent >= (e == 1 ? kFewBytes : kFew) && !columns_lie_nearer(p);
-}
-
-// By element -> so, 1, 2 and 4 bytes, one thread, 1 MB; 20
-//   Zen 3   every second of a row, transposed
-//             .05 .10 .20; .06 .06 .13 -> .25 .23 .29; .12 .12 .16
-//           every third
-//             .05 .09 .18; .03 .04 .07 -> .16 .19 .27; .09 .10 .13
-//           every second, of 3 planes to 3 columns
-//             .03 .07 .15; .10 .15 .25 -> .12 .19 .28; .21 .21 .21
-//   Xeon    every second of a row, transposed
-//             .04 .07 .15; .04 .05 .15 -> .14 .13 .13; .10 .11 .14
-//           16 threads
-//             .06 .10 .21; .10 .07 .12 -> .16 .20 .20; .12 .14 .18
-// but of 8 bytes, every second, Zen 3; Xeon, one thread; 16
-//             .25 .13; .18 .12; .28 .31 -> .27 .18; .17 .13; .19 .20
-bool packs_columns(const Problem& p) {
-  constexpr int64_t kColumnBytes = 64;
-  const int64_t e = p.element_bytes;
-  if (e > 4 || p.dims[p.rank - 1].out_stride != e || !columns_lie_nearer(p)) return false;
-  return p.dims[smallest_input_step(p)].extent * e >= kColumnBytes;
+  if (cols.out_stride != e) return Strided::kScattered;
+  if (cols.in_stride == 0 && is_plain(e))
+    return cols.extent * e >= kLaneBytes ? Strided::kRows : Strided::kScattered;
+  const bool enough = cols.extent >= (e == 1 ? kFewBytes : kFew);
+  const int row = smallest_input_step(p);
+  const bool nearer = row >= 0 && p.dims[row].in_stride < cols.in_stride && cols.in_stride >= kLaneBytes;
+  if (nearer && is_plain(e) && e >= kApartBytes && cols.extent * e >= kLaneBytes) return Strided::kVectors;
+  if (nearer && e <= kApartBytes && p.dims[row].extent * e >= kColumnBytes) return Strided::kPacked;
+  return !is_plain(e) || (enough && !nearer) ? Strided::kRows : Strided::kScattered;
 }
 
 bool rows_adjoin(const Problem& p, int row) {

@@ -61,12 +61,13 @@ inline constexpr int64_t kStagingBytes = 256 << 10;
 int64_t staged_row_bytes(const Plan& plan);
 int64_t staged_pitch(int64_t row_bytes);
 
-// kStrided: whether elements are gathered into rows of the output; or, where they lie nearer to one another
-// along input columns, these are packed, into tiles of so many bytes at most, of which rows are made. Else
-// elements are moved one by one.
-bool gathers_rows(const Problem& normalised);
-bool packs_columns(const Problem& normalised);
-inline constexpr int64_t kPackedBytes = 32 << 10;
+// How kStrided moves elements: gathered into rows of the output, one after the other; or, where they lie
+// nearer to one another along input columns, a vector of each row, down all rows of a tile, from kApartBytes
+// on; narrower ones, and few of those, by columns that are packed, into tiles of so many bytes at most, of
+// which rows are made. Else one by one.
+enum class Strided : uint8_t { kRows, kVectors, kPacked, kScattered };
+Strided strided_way(const Problem& normalised);
+inline constexpr int64_t kApartBytes = 4, kPackedBytes = 32 << 10;
 
 // ---- For the planner.
 

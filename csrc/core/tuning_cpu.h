@@ -118,10 +118,9 @@ inline constexpr TileShape kRunsShape[] = {{64, 128}, {64, 128}, {64, 128}, {8, 
 inline constexpr TileShape kStagedRunsShape[] = {{64, 128}, {64, 64}, {32, 64}, {32, 16}, {32, 16},
                                                  {16, 8},   {16, 4},  {16, 4},  {8, 4}};
 
-// Elements that go one by one. 8 bytes, every second or third of a row transposed, 32 columns -> so, Zen 4,
-// 12 each, one thread; two, of .2 to 1, to 6 and to 16 MB .20 .16 .15; .20 .16 .18 -> .21 .22 .21; .21 .20
-// .24.
-inline constexpr ByWidth<TileShape> kStridedShape = {{{64, 64}, {64, 64}, {64, 64}, {32, 512}, {16, 16}}};
+// Elements that go one by one; and by a vector of each row.
+inline constexpr ByWidth<TileShape> kScatteredShape = {{{64, 64}, {64, 64}, {64, 64}, {32, 32}, {16, 16}}};
+inline constexpr TileShape kVectorsShape = {1024, 64};
 
 // Bytes of rows that are gathered straight, in either memory; and of the columns of a packed tile: high ones
 // read on.

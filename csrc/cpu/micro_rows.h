@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "cpu/micro.h"
 
@@ -55,6 +56,21 @@ TX_INLINE void ask_ahead(const char* from, int64_t bytes) {
 template <class Byte>
 struct Ends {
   Byte *first, *last;
+};
+
+// Four elements of 4 bytes, a step apart, as a vector of words.
+struct Four {
+  const char* first;
+  int64_t step;
+  typedef uint32_t Words __attribute__((vector_size(16)));
+  TX_MEMBER Words load() const {
+    const auto word = [this](int k) {
+      uint32_t bytes;
+      std::memcpy(&bytes, first + k * step, sizeof bytes);
+      return bytes;
+    };
+    return Words{word(0), word(1), word(2), word(3)};
+  }
 };
 
 // Where an element lies that has more than half of e bytes, and less than e.

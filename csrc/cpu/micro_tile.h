@@ -45,6 +45,7 @@ struct Lane {
     std::memcpy(reinterpret_cast<char*>(&v) + 8, from.last, 8);
     return (Vec)v;
   }
+  TX_INLINE Vec load(Four from) { return (Vec)from.load(); }
   TX_INLINE void store(Ends<char> to, Vec v) {
     std::memcpy(to.first, &v, 8);
     std::memcpy(to.last, reinterpret_cast<const char*>(&v) + 8, 8);

@@ -15,6 +15,7 @@ struct X86Lane {
     const __m128 first = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.first)));
     return _mm_castps_si128(_mm_loadh_pi(first, reinterpret_cast<const __m64*>(from.last)));
   }
+  TX_INLINE __m128i load_lane(Four from) { return (__m128i)from.load(); }
   TX_INLINE void store_lane(char* p, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v); }
   TX_INLINE void store_lane(Ends<char> to, __m128i v) {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(to.first), v);

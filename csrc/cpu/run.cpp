@@ -635,10 +635,14 @@ void run_gathered(const Plan& plan, const char* in, char* out, ParallelFor paral
 }
 
 void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parallel_for) {
-  const Problem& p = plan.problem;
-  if (packs_columns(p)) return run_packed(plan, in, out, parallel_for);
-  return gathers_rows(p) ? run_gathered(plan, in, out, parallel_for)
-                         : run_scattered(plan, in, out, parallel_for);
+  switch (strided_way(plan.problem)) {
+    case Strided::kPacked:
+      return run_packed(plan, in, out, parallel_for);
+    case Strided::kScattered:
+      return run_scattered(plan, in, out, parallel_for);
+    default:
+      return run_gathered(plan, in, out, parallel_for);
+  }
 }
 
 }  // namespace
