@@ -501,6 +501,18 @@ inline constexpr int kMostWavefronts[] = {11, 8, 6, 6, 6};
 inline constexpr int kPiecesInRun = 300;
 inline constexpr int kPiecesOutRun = 1200;
 
+// Bytes of a problem from which tiles are staged, and unaligned: smaller ones go straight from load to store,
+// which waits for memory once, from more threads. One H200, permutations and views of .1 to 64 MB drawn at
+// random (graphs of launches, in L2), times as fast as in tiles: problems up to these sizes, 1 to 16 bytes,
+// dense; views
+//   staged       1.19 1.36 1.13 1.07 1.25 (68 122 13 9 25); 1.30 1.47 1.35 1.30 1.36 (188 322 241 250 304)
+//   unaligned    .90 1.36 1.19 1.17 1.07 (15 1 50 41 40);   1.20 1.29 1.27 1.25 1.30 (49 32 173 202 204)
+// from them to four times as large
+//   staged       .83 .87 .84 .86 .88 (72 78 37 11 13);      .87 .93 .92 .98 1.00 (229 208 176 132 115)
+//   unaligned    .79 .86 .77 .78 .82 (63 20 64 52 31);      .82 .89 .84 .88 1.00 (123 91 148 126 117)
+inline constexpr int64_t kStagedFrom[] = {384 << 10, 768 << 10, 2 << 20, 4 << 20, 12 << 20};
+inline constexpr int64_t kUnalignedFrom[] = {256 << 10, 256 << 10, 768 << 10, 1536 << 10, 3 << 20};
+
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;
 
