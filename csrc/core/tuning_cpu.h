@@ -126,7 +126,6 @@ inline constexpr TileShape kVectorsShape = {1024, 64};
 // read on.
 //   256, 512 and 1024 bytes, every second, third and eighth of a row transposed, Zen 3, two threads, 1 MB; 20
 //     2 bytes   .14 .14 .16; .08 .10 .11
-//     4 bytes   .15 .18 .20; .12 .12 .12
 inline constexpr int64_t kStridedBytes = 16 << 10, kPackedColumnBytes = 1 << 10;
 
 // A tile that is thin because its problem is has this many bytes: they stay in L1 on both sides.
