@@ -51,9 +51,10 @@ bool streamed_in_blocks_by_halves(const Problem& p) {
   const bool short_rows = row_bytes <= kStreamedRowBytes;
   const bool whole = in_row_bytes % part_bytes == 0 && kStreamedRowBytes % row_bytes == 0;
   if (e == 1) {
-    const bool in_rows_meet = cols.in_stride % 256 == 0;
-    if (short_rows) return row_bytes >= 2 * kLine && (rows.extent >= kManyRows || (whole && in_rows_meet));
-    return in_row_bytes >= 512 && (in_rows_meet || rows.out_stride % 512 == 0);
+    const bool in_rows_share_sets = cols.in_stride % 256 == 0;
+    if (short_rows)
+      return row_bytes >= 2 * kLine && (rows.extent >= kManyRows || (whole && in_rows_share_sets));
+    return in_row_bytes >= 512 && (in_rows_share_sets || rows.out_stride % 512 == 0);
   }
   if (short_rows) return whole && row_bytes == kStreamedRowBytes;
   return std::min(in_row_bytes, row_bytes) >= 1024 &&

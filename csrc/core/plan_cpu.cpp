@@ -147,10 +147,10 @@ bool prefers_gathering(const Problem& p, const Machine& m) {
   if (cols.out_stride != e || cols.in_stride < 0) return false;
   if (cols.in_stride == 0) return cols.extent * e >= (e == 1 ? kLine : 2 * kLine);
   const int row = tile_row_dim(Kernel::kTile, p);
-  if (row >= 0 && gathers_windows(p, m)) return true;
-  if (row < 0 || cols.in_stride + e > kLaneBytes || p.dims[row].extent * e >= kColumnBytes ||
-      cols.extent * e < kRowBytes)
-    return false;
+  if (row < 0) return false;
+  if (gathers_windows(p, m)) return true;
+  if (cols.in_stride + e > kLaneBytes) return false;
+  if (p.dims[row].extent * e >= kColumnBytes || cols.extent * e < kRowBytes) return false;
   return !splits(p, row) && !fuse_sides(p, row, m).fuse();
 }
 

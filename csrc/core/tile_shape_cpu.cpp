@@ -293,7 +293,8 @@ void set_rows_tile(Plan& plan) {
 }
 
 // Of elements that lie apart in the input.
-TileShape strided_shape(const Problem& p, int64_t rows, int64_t cols) {
+TileShape strided_shape(const Plan& plan, int64_t rows, int64_t cols, const Machine& m) {
+  const Problem& p = plan.problem;
   const int64_t e = p.element_bytes;
   const Dim& last = p.dims[p.rank - 1];
   const Strided way = strided_way(p);
@@ -305,7 +306,10 @@ TileShape strided_shape(const Problem& p, int64_t rows, int64_t cols) {
     return {rows, std::min(cols, whole_lines(kPackedBytes / (rows * e), e))};
   }
   if (way == Strided::kScattered) return fit(kScatteredShape[width_row(e)], rows, cols, e);
-  if (way == Strided::kVectors) return fit(kVectorsShape, rows, cols, e);
+  if (way == Strided::kVectors) {
+    const TileShape shape = fit(kVectorsShape, rows, cols, e);
+    return {direct_rows(plan, shape.rows, m), shape.cols};
+  }
   const int64_t step = std::max(std::abs(last.in_stride), e);
   cols = std::min(cols, whole_lines(kStridedBytes / step, e));
   return {std::clamp<int64_t>(kStridedBytes / (cols * step), 1, rows), cols};
@@ -318,7 +322,7 @@ TileShape tile_shape(const Plan& plan, int row, const Machine& m) {
   const int64_t rows = row < 0 ? 1 : p.dims[row].extent;
   const int width = width_row(e);
   if (plan.kernel == Kernel::kCopy) return {1, std::min(cols, kCopiedBytes / e)};
-  if (plan.kernel == Kernel::kStrided) return strided_shape(p, rows, cols);
+  if (plan.kernel == Kernel::kStrided) return strided_shape(plan, rows, cols, m);
   if (plan.kernel == Kernel::kStaged) {
     const bool adjoin = rows_adjoin(p, row) && cols >= kAdjoiningCols && cols * e <= kAdjoiningRowBytes;
     return adjoin ? adjoining_shape(rows, cols, e) : fit(staged_shape(e), rows, cols, e);
@@ -353,9 +357,7 @@ void set_tile(Plan& plan, const Machine& m) {
   }
   if (plan.kernel == Kernel::kStaged || plan.carries || streams_short_rows(plan))
     rows = even_rows(plan, kLeastBandRows, rows, m);
-  const bool direct = plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary;
-  const bool in_vectors = plan.kernel == Kernel::kStrided && strided_way(p) == Strided::kVectors;
-  if (direct || in_vectors) rows = direct_rows(plan, rows, m);
+  if (plan.kernel == Kernel::kTile && plan.stores == Stores::kOrdinary) rows = direct_rows(plan, rows, m);
   if (row >= 0) plan.tile[row] = static_cast<int32_t>(rows);
 }
 

@@ -640,7 +640,8 @@ void run_strided(const Plan& plan, const char* in, char* out, ParallelFor parall
       return run_packed(plan, in, out, parallel_for);
     case Strided::kScattered:
       return run_scattered(plan, in, out, parallel_for);
-    default:
+    case Strided::kRows:
+    case Strided::kVectors:
       return run_gathered(plan, in, out, parallel_for);
   }
 }
