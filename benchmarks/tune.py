@@ -28,8 +28,7 @@ KERNELS = ROOT / "csrc" / "cuda" / "run.cu"
 # Contiguous inputs, and the input's dim that each dim of the output is (a matrix is transposed).
 PROBLEMS = {
     "copy": ["1048576:0", "67108864:0", "268435456:0"],
-    "rows": ["8x4096x32x128:0,2,1,3", "64x1024x16x64:0,2,1,3", "1000x512x640:1,0,2"],
-    "runs": ["401x397x409:1,0,2", "10007x2x3001:1,0,2", "64x197x12x65:0,2,1,3"],
+    "rows": ["401x397x409:1,0,2", "10007x2x3001:1,0,2", "64x197x12x65:0,2,1,3"],
     "tile_small": ["64x64", "512x512", "1024x1024", "2048x2048"],
     "tile": ["16384x16384", "8192x8192", "4096x4096", "32768x8192"],
     "tile_unaligned": ["16383x16385", "8191x8193", "8190x8194", "12289x4099"],
@@ -140,8 +139,7 @@ RUNS = {
 # Families of one number: the kernel that is forced, the number's name in tuning_cuda.h, and the values to try.
 NUMBERS = {
     "copy": ("kCopy", "kSimpleThreads", [128, 256, 512, 1024]),
-    "rows": ("kRows", "kRowsTileVectors", [256, 512, 1024, 2048, 4096]),
-    "runs": ("kRows", "kRunsChunkBytes", [4096, 8192, 16384, 32768]),
+    "rows": ("kRows", "kRunsChunkBytes", [4096, 8192, 16384, 32768]),
     "fitted": ("kTileUnaligned", "kFittedOutBytes", [224, 352, 480, 608]),
     "span": ("kTileSpan", "kSpanPieceBytes", [32, 64, 128]),
     "gather": ("kTileGather", "kGatherTileBytes", [12288, 16384, 24576, 32768, 49152]),
@@ -185,7 +183,7 @@ def sources(family: str, element: int) -> list[dict[str, str]]:
         lines = [variant_line(family, element, variant) for variant in VARIANTS[family](element)]
         return [{"variants.inc": "\n".join(lines) + "\n"}]
     kernel, name, values = NUMBERS[family]
-    if element <= {"runs": 2, "periodic": 1}.get(family, 0):
+    if family == "periodic" and element == 1:
         name += "Narrow"
     header = TUNED.read_text()
     return [

@@ -444,8 +444,8 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "one row", (1, 4096), (1, 0)), "copy", "copy"),
     (Case("choice", "one column", (4096, 1), (1, 0)), "copy", "copy"),
     (Case("choice", "Fortran order", (20, 30, 40), (2, 1, 0), layout="reversed"), "copy", "copy"),
-    (Case("choice", "heads", (8, 4096, 32, 128), (0, 2, 1, 3)), "tile tile tile tile rows", "rows"),
-    (Case("choice", "heads of odd length", (64, 197, 12, 65), (0, 2, 1, 3), (4, 8)), "rows", "rows pieces"),
+    (Case("choice", "heads", (8, 4096, 32, 128), (0, 2, 1, 3)), "tile tile tile tile rows", "strided"),
+    (Case("choice", "heads of odd length", (64, 197, 12, 65), (0, 2, 1, 3), (4, 8)), "rows", "strided pieces"),
     (Case("choice", "matrix", (8192, 8192), (1, 0)), "staged", "tile"),
     (Case("choice", "padded pitch", (8192, 8192), (1, 0), layout="padded"), "staged", "tile"),
     (Case("choice", "odd pitch", (8191, 8193), (1, 0)), "staged", "tile_unaligned"),
@@ -471,8 +471,9 @@ CHOICES: list[tuple[Case, str, str]] = [
     (
         Case("choice", "pieces in another order", (64, 48, 7, 29, 11), (1, 0, 3, 2, 4), SMALL),
         "tile staged staged staged",
-        "pieces",
+        "pieces pieces strided pieces",
     ),
+    (Case("choice", "more of them", (256, 48, 7, 29, 11), (1, 0, 3, 2, 4), SMALL), "staged", "pieces"),
     (
         Case("choice", "a batch of short pieces", (40_000, 15, 37), (0, 2, 1), SMALL),
         "tile tile staged staged",
@@ -499,7 +500,7 @@ CHOICES: list[tuple[Case, str, str]] = [
     (Case("choice", "every other column", (4096, 4096), (1, 0), SMALL, layout="stepped"), "strided", "tile_unaligned"),
     (Case("choice", "an image on its side", (2000, 1500, 3), (1, 0, 2), SMALL), "staged", "staged"),
     (Case("choice", "a small one", (200, 150, 3), (1, 0, 2), SMALL), "tile", "strided"),
-    (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "rows"),
+    (Case("choice", "broadcast columns", (4096, 4096), (1, 0), layout="expanded_inner"), "rows", "strided"),
     (
         Case("choice", "broadcast rows", (4096, 4096), (1, 0), layout="expanded"),
         "strided",
@@ -595,7 +596,7 @@ def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
             if not 1 << 10 <= l2 < 1 << 31:
                 continue
             plan = _C.plan_cuda(p, _C.DeviceFacts(l2_bytes=l2))
-            early = plan.kernel in releases or (plan.kernel == "rows" and plan.element_bytes == 16)
+            early = plan.kernel in releases
             large = 5 * read >= 2 * l2 if early else 2 * read >= 7 * l2
             if plan.kernel == "copy" and plan.block == 128:
                 large = False  # short
@@ -782,34 +783,18 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
 
 @needs_cuda_build
 @pytest.mark.parametrize(
-    ("shape", "dims", "size", "kernel", "tile"),
+    ("shape", "dims", "size", "kernel"),
     [
-        ((8, 4096, 32, 128), (0, 2, 1, 3), 2, "rows", [1, 1, 32, 16]),  # 512 vectors of 16 bytes, in long runs
-        ((32, 512, 12, 128), (0, 2, 1, 3), 1, "rows", [1, 6, 10, 8]),  # short ones: several heads, which lie together
-        ((256, 197, 12, 64), (2, 0, 1, 3), 1, "rows", [12, 10, 4]),
-        ((64, 197, 12, 64), (2, 0, 1, 3), 1, "rows", [12, 21, 4]),  # more of them where L2 holds both sides
-        ((512, 7, 12, 256), (0, 2, 1, 3), 2, "rows", [1, 2, 7, 32]),  # few across: planes of them
-        ((2048, 64, 12, 32), (0, 2, 1, 3), 2, "rows", [1, 12, 10, 4]),  # pieces too large for the periodic kernel,
-        ((2048, 49, 3, 32), (0, 2, 1, 3), 2, "periodic", [1, 3, 49, 4]),  # and not
-        ((2048, 49, 30, 16), (0, 2, 1, 3), 2, "staged", None),  # too short a run
-        ((3, 4, 64), (1, 0, 2), 2, "strided", None),  # all of it too little for the threads of a block
+        ((8, 4096, 32, 128), (0, 2, 1, 3), 2, "strided"),  # of elements of 16 bytes,
+        ((20_000, 64, 33), (1, 0, 2), 4, "strided"),  # and of 4,
+        ((20_000, 64, 15), (1, 0, 2), 4, "staged"),  # unless they are short
+        ((20_000, 16, 301), (1, 0, 2), 1, "rows"),
+        ((2048, 49, 3, 32), (0, 2, 1, 3), 2, "periodic"),  # small ones are pieces
     ],
 )
-def test_blocks_of_runs(
-    shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str, tile: list[int] | None
-) -> None:
+def test_blocks_of_runs(shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str) -> None:
     plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
-    assert plan.kernel == kernel and (tile is None or plan.tile == tile), plan
-
-
-@needs_cuda_build
-@pytest.mark.parametrize(
-    ("extent", "vectors", "tile"), [(4096, 2048, [4, 256]), (4096, 64, [16, 64]), (7, 999, [4, 256])]
-)
-def test_a_run_that_is_read_for_many_places(extent: int, vectors: int, tile: list[int]) -> None:
-    p = _C.Problem(16, [extent, vectors], [0, 16], [vectors * 16, 16])
-    plan = _C.plan_cuda(p, _C.DeviceFacts())
-    assert (plan.kernel, plan.tile) == ("rows", tile)
+    assert plan.kernel == kernel, plan
 
 
 @needs_cuda_build
@@ -832,12 +817,15 @@ def test_sides_of_many_dims(size: int) -> None:
 @pytest.mark.parametrize(
     ("size", "kib", "shape", "dims", "layout", "from_there"),
     [
-        (1, 384, (150, 3), (1, 0, 2), "contiguous", "staged"),
-        *((size, kib, (37, 21, 5), (3, 1, 0, 2), "contiguous", "staged") for size, kib in ((2, 768), (4, 2048))),
-        *((size, kib, (37, 21, 5), (3, 1, 0, 2), "contiguous", "staged") for size, kib in ((8, 4096), (16, 12288))),
-        (1, 256, (333, 7), (2, 1, 0), "contiguous", "tile_unaligned"),
-        *((size, kib, (333,), (1, 0), "stepped", "tile_unaligned") for size, kib in ((2, 256), (4, 768))),
-        *((size, kib, (333,), (1, 0), "stepped", "tile_unaligned") for size, kib in ((8, 1536), (16, 3072))),
+        (1, 1536, (150, 3), (1, 0, 2), "contiguous", "staged"),
+        *((size, kib, (37, 21, 5), (3, 1, 0, 2), "contiguous", "staged") for size, kib in ((2, 3072), (4, 6144))),
+        *((size, kib, (37, 21, 5), (3, 1, 0, 2), "contiguous", "staged") for size, kib in ((8, 14336), (16, 20480))),
+        (1, 640, (131, 9), (2, 1, 0), "sliced", "tile_unaligned"),
+        *((size, kib, (333,), (1, 0), "stepped", "tile_unaligned") for size, kib in ((2, 640), (4, 1536))),
+        *((size, kib, (333,), (1, 0), "stepped", "tile_unaligned") for size, kib in ((8, 3072), (16, 12288))),
+        *((size, kib, (11, 67), (1, 0, 2), "contiguous", "rows") for size, kib in ((1, 3072), (2, 8192))),
+        *((size, 49152, (7, 29, 11), (0, 2, 1, 3), "contiguous", "pieces") for size in (4, 8)),
+        *((size, kib, (17, 31), (0, 2, 1), "contiguous", "periodic") for size, kib in ((8, 5120), (16, 15360))),
     ],
 )
 def test_small_problems_go_from_load_to_store(
@@ -876,21 +864,23 @@ def test_tiles_of_a_few_elements_are_not_worth_blocks() -> None:
         (8, [(5_000_000, 24, 8)], "strided"),  # every third,
         (2, [(5_000_000, 4, 2)], "strided"),  # every second
         (2, [(3_000_000, 12, 6), (3, 4, 2)], "strided"),  # of few, which staging takes long for
-        (2, [(50, 0, 20000), (50, 500, 400), (200, 4, 2)], "staged"),  # but not of one row again and again,
-        (1, [(5_000_000, 2, 1)], "staged"),  # nor every second byte,
+        (1, [(5_000_000, 2, 1)], "staged"),  # but not every second byte,
         (1, [(5_000_000, 3, 1)], "strided"),
         (1, [(50_000, 303, 100), (100, 3, 1)], "staged"),  # nor of short rows
         (4, [(1000, 12, 20000), (5000, 0, 4)], "strided"),  # one again and again, of neighbours that lie apart
         (1, [(1000, 3, 5000), (5000, 0, 1)], "strided"),
-        (1, [(50_000, 3, 100), (100, 0, 1)], "staged"),
+        (1, [(50_000, 3, 50), (50, 0, 1)], "staged"),
+        (4, [(50, 0, 800_000), (40_000, 20, 20), (5, 800_000, 4)], "strided"),  # some again and again, of few sectors,
+        (16, [(50, 0, 3_200_000), (50, 320, 64_000), (4000, 16_000, 16)], "strided"),  # and wide ones
         (2, [(2, 2, 10_000_000), (5_000_000, 10, 2)], "strided"),  # two channels of five,
         (1, [(2, 1, 5_000_000), (5_000_000, 4, 1)], "strided"),  # of four,
         (1, [(2, 1, 5_000_000), (5_000_000, 2, 1)], "narrow"),  # and of two
         (8, [(100_000, 504, 240), (5, 8, 48), (6, 72, 8)], "strided"),  # slices that lie together,
         (8, [(100_000, 240, 240), (5, 8, 48), (6, 40, 8)], "periodic"),  # and the whole
-        (4, [(5000, 0, 4828), (1207, 4, 4)], "strided"),  # one row,
-        (4, [(50_000, 0, 484), (121, 4, 4)], "rows"),  # unless it is short,
-        (4, [(5000, 4832, 4828), (1207, 4, 4)], "pieces"),  # and several
+        (4, [(50_000, 0, 4828), (1207, 4, 4)], "strided"),  # one row,
+        (4, [(5_000_000, 0, 60), (15, 4, 4)], "strided"),  # a short one,
+        (4, [(5000, 4832, 4828), (1207, 4, 4)], "strided"),  # and several,
+        (4, [(50_000, 4832, 4828), (1207, 4, 4)], "pieces"),  # unless they are many
     ],
 )
 def test_what_goes_by_elements(size: int, dims: list[tuple[int, int, int]], kernel: str) -> None:
@@ -900,28 +890,32 @@ def test_what_goes_by_elements(size: int, dims: list[tuple[int, int, int]], kern
 
 @needs_cuda_build
 @pytest.mark.parametrize(
-    ("size", "dims", "at", "word"),
+    ("size", "dims", "at", "word", "words"),
     [
-        (1, [(10_000, 3, 1)], 0, 8),  # neighbours that lie near: several elements a word,
-        (2, [(10_000, 4, 2)], 0, 8),
-        (4, [(10_000, 8, 4)], 0, 8),
-        (8, [(10_000, 0, 8)], 0, 16),
-        (16, [(10_000, 32, 16)], 0, 16),
-        (8, [(10_000, 24, 8)], 8, 8),  # but where words would not be aligned,
-        (8, [(10_000, 40, 8)], 0, 8),  # neighbours lie far apart,
-        (2, [(1_000_000, 20, 6), (3, 4, 2)], 0, 2),  # more than two runs would have parts in one,
-        (2, [(1_000_000, 28, 10), (5, 4, 2)], 0, 8),
-        (4, [(10_000, 520, 252), (63, 8, 4)], 0, 4),  # runs of wide elements are short and do not fill them,
-        (4, [(10_000, 520, 248), (62, 8, 4)], 0, 8),
-        (4, [(10_000, 528, 260), (65, 8, 4)], 0, 8),
-        (4, [(10_000, 528, 264), (65, 8, 4)], 0, 4),  # or the output has gaps
+        *((size, [(270_000, 3 * size, size)], 0, size, 1) for size in ALL_WIDTHS),  # as many threads as elements,
+        (1, [(300_000, 3, 1)], 0, 8, 1),  # else several a word, of 1 byte,
+        (1, [(300_000, 5, 1)], 0, 1, 4),  # unless neighbours lie apart,
+        (2, [(300_000, 0, 2)], 0, 8, 1),  # and where one is read again and again,
+        (4, [(300_000, 0, 4)], 0, 16, 1),
+        (8, [(300_000, 0, 8)], 0, 8, 2),
+        (2, [(3000, 0, 800), (400, 4, 2)], 0, 8, 1),  # or a row,
+        *((size, [(300_000, 2 * size, size)], 0, size, words) for size, words in ((2, 4), (4, 4), (8, 2), (16, 1))),
+        (2, [(300_000, 0, 2)], 2, 2, 4),  # but where words would not be aligned,
+        (2, [(1_000_000, 0, 6), (3, 4, 2)], 0, 2, 4),  # more than two runs would have parts in one,
+        (2, [(1_000_000, 0, 10), (5, 4, 2)], 0, 8, 1),
+        (4, [(10_000, 0, 252), (63, 8, 4)], 0, 4, 4),  # runs of wide elements are short and do not fill them,
+        (4, [(10_000, 0, 240), (60, 8, 4)], 0, 16, 1),
+        (4, [(10_000, 0, 260), (65, 8, 4)], 0, 16, 1),
+        (4, [(10_000, 0, 264), (65, 8, 4)], 0, 4, 4),  # or the output has gaps
     ],
 )
-def test_words_of_the_strided_kernel(size: int, dims: list[tuple[int, int, int]], at: int, word: int) -> None:
+def test_words_of_the_strided_kernel(
+    size: int, dims: list[tuple[int, int, int]], at: int, word: int, words: int
+) -> None:
     plan = _C.plan_cuda(problem(size, *dims, at=(0, at)), _C.DeviceFacts())
     assert plan.kernel == "strided"
-    words = math.prod(d[0] for d in dims) * size / word
-    assert plan.grid == math.ceil(words / (2 if word == 16 else 4) / plan.block), plan
+    count = math.prod(d[0] for d in dims)
+    assert plan.grid == math.ceil(count * size / (word * words * plan.block)), plan
 
 
 @needs_cuda_build

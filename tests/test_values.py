@@ -588,8 +588,9 @@ def test_every_kernel(backend: str, kernel: str, seed: int, request: pytest.Fixt
     else:
         assert refused > 0, f"{kernel} accepts everything: then its rule is not checked"
         taken = [size for size, count in per_width.items() if count > 0]
-        # kGatherWidest in tuning_cuda.h.
-        assert taken == [1, 2, 4] if kernel == "tile_gather" else len(taken) >= 4, per_width
+        # kGatherWidest and kRunsWidest in tuning_cuda.h.
+        narrow = {("cuda", "tile_gather"): [1, 2, 4], ("cuda", "rows"): [1, 2]}.get((backend, kernel))
+        assert taken == narrow if narrow else len(taken) >= 4, per_width
 
 
 @pytest.mark.parametrize("rows", range(2, 16))
@@ -679,27 +680,34 @@ def test_pieces(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: 
         assert_bytes(gather(_C.run_forced(x, list(dims), "pieces")), gather(x, list(dims)), what)
 
 
-# In vectors of 16 bytes, of which runs and planes of them are parts of blocks.
-VECTOR_RUNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((3, 50, 12, 4), (0, 2, 1, 3)),  # planes that lie together in the input,
-    ((2, 37, 20, 5), (2, 0, 1, 3)),  # of which a last block has fewer,
-    ((5, 3, 24, 9), (0, 2, 1, 3)),  # whole planes,
-    ((2, 7, 41, 33), (0, 2, 1, 3)),
-    ((3, 300, 5, 7), (1, 0, 2, 3)),
-    ((2, 30, 3, 700), (0, 2, 1, 3)),  # parts of long runs
-    ((4, 1100), (0, 1)),
-    ((2, 3, 4, 5, 6, 7), (3, 1, 4, 0, 2, 5)),
+# More elements than an H200 runs threads at once, of one dim to nine, none of which are one in the opposite order.
+STRIDED: list[tuple[int, ...]] = [
+    (300_007,),
+    (563, 541),
+    (71, 67, 65),
+    (27, 25, 23, 21),
+    (13, 11, 14, 13, 12),
+    (9, 8, 9, 7, 8, 9),
+    (7, 6, 7, 5, 6, 7, 6),
+    (5, 4, 5, 5, 6, 4, 5, 5),
+    (4, 5, 4, 4, 5, 4, 4, 3, 4),
 ]
 
 
-@pytest.mark.parametrize("case", VECTOR_RUNS, ids=lambda c: "x".join(map(str, c[0])))
-def test_runs_of_vectors(case: tuple[tuple[int, ...], tuple[int, ...]], cuda: str, seed: int) -> None:
-    shape, dims = case
-    for layout in ("contiguous", "sliced", "padded", "expanded"):
-        x = make_strided(shape, layout, torch.complex128, cuda, seed)
-        for order in (dims, tuple(range(len(shape)))):
-            poison_allocator(x.numel() * 16, cuda)
-            assert_bytes(gather(_C.run_forced(x, list(order), "rows")), gather(x, order), f"{layout} {shape} {order}")
+@pytest.mark.parametrize("shape", STRIDED, ids=lambda shape: f"{len(shape)}d")
+@widths
+def test_elements_and_words_of_the_strided_kernel(size: int, shape: tuple[int, ...], cuda: str, seed: int) -> None:
+    """From and to places of any strides: one element a thread, several, and words of several, whose last is short."""
+    rank, dtype = len(shape), ITEMSIZE_DTYPE[size]
+    layouts = ["stepped", "expanded", "expanded_inner", *(["stepped_all"] if rank < 5 else [])]
+    for layout, few in itertools.product(layouts, (False, True)):
+        x = make_strided((*shape[:-1], 3) if few and rank > 1 else shape, layout, dtype, cuda, seed)
+        for dims in (tuple(range(rank)), tuple(range(rank))[::-1]):
+            expected, what = gather(x, dims), f"{layout} {tuple(x.shape)} {size}B {dims}"
+            poison_allocator(x.numel() * size, cuda)
+            assert_bytes(gather(_C.run_forced(x, list(dims), "strided")), expected, what)
+            out = make_strided([x.shape[d] for d in dims], "sliced", dtype, cuda, seed + 1)
+            assert_bytes(gather(_C.run_forced(x, list(dims), "strided", out)), expected, f"{what} into a slice")
 
 
 def test_copies_of_any_length(cuda: str, seed: int) -> None:
@@ -717,14 +725,6 @@ def test_copies_of_any_length(cuda: str, seed: int) -> None:
         assert (whole[:first] == 3).all() and (whole[first + size :] == 3).all(), f"{size} bytes to {first}"
         blocks.add(tx.explain(x, dims=(0,)).block)
     assert blocks == {128, 256}
-
-
-def test_repeated_runs_of_vectors(cuda: str, seed: int) -> None:
-    """Of which the input has one, for several places of the output."""
-    for batch, times, run in itertools.product((1, 3), (2, 5, 70), (4, 255, 256, 257, 1030)):
-        x = make_strided((batch, 1, run), "contiguous", torch.complex128, cuda, seed).expand(batch, times, run)
-        poison_allocator(x.numel() * 16, cuda)
-        assert_bytes(gather(_C.run_forced(x, [0, 1, 2], "rows")), gather(x, (0, 1, 2)), f"{batch} x {times} x {run}")
 
 
 @pytest.mark.parametrize(
@@ -787,8 +787,6 @@ def test_long_runs(size: int, run: int, cuda: str, seed: int) -> None:
 # multiple of 256; what that one has more; the permutation; and the width.
 KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [
     ("copy", (0, 4096), 1, (0, 1), 1),
-    ("rows", (0, 64, 256), 0, (1, 0, 2), 4),  # by vectors,
-    ("rows", (0, 8, 513), 0, (1, 0, 2), 8),  # by elements,
     ("rows", (0, 8, 1027), 0, (1, 0, 2), 1),  # long runs
     ("rows", (0, 8, 127), 0, (1, 0, 2), 1),  # and short ones, by parts of vectors
     ("tile", (0, 4096), 0, (1, 0), 1),
@@ -936,6 +934,15 @@ def test_addresses_far_apart(device: str, seed: int) -> None:
         out = target.view(torch.int32).as_strided(out_shape, far, 3)
         tx.permute(x, dims, out=out)
         assert_bytes(gather_small(out), gather(small, dims), f"far output {dims}")
+        out.zero_()
+        _C.run_forced(x, list(dims), "strided", out)
+        assert_bytes(gather_small(out), gather(small, dims), f"far output {dims} by elements")
+    # 2^31 elements apart.
+    bytes_of = make_strided((3, 40, 33), "contiguous", torch.uint8, device, seed)
+    x = buffer.as_strided(bytes_of.shape, [(2 << 30) + 5, 57, 1], 1)
+    x.copy_(bytes_of)
+    for dims in [(0, 2, 1), (2, 1, 0)]:
+        assert_bytes(gather_small(_C.run_forced(x, list(dims), "strided")), gather(bytes_of, dims), f"bytes {dims}")
 
 
 def gather_small(x: torch.Tensor) -> np.ndarray:

@@ -56,7 +56,7 @@ struct Plan {
   StagedLayout layout;     // of the staged kernel's tile
   int variant = 0;         // CUDA: row of the kernel's table in tuning_cuda.h; narrow: 0 by words, else one
                            // less than the rows that go by vectors; rows: 1 where runs are long; copy: 1
-                           // if it is short; strided: 1 by words of several elements
+                           // if it is short; strided: strided_variant()
   int64_t grid = 0;        // CUDA: blocks, all along x
   int block = 0;           // CUDA: threads a block
   int shared_bytes = 0;    // CUDA: dynamic shared memory a block

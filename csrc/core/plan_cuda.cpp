@@ -177,22 +177,6 @@ int64_t span_of_runs(const Problem& p, int& dims) {
   return span;
 }
 
-// Runs of whole vectors: how many of these each has, how many runs lie across, and how many such planes.
-struct RunsExtent {
-  int64_t vectors, across = 1, planes = 1;
-  bool repeat = false;        // what lies across is one run of the input
-  bool side_by_side = false;  // planes continue runs in the input
-
-  explicit RunsExtent(const Problem& p) : vectors(p.dims[last(p)].extent) {
-    if (p.rank < 2) return;
-    across = p.dims[last(p) - 1].extent;
-    repeat = p.dims[last(p) - 1].in_stride == 0;
-    if (p.rank < 3) return;
-    planes = p.dims[last(p) - 2].extent;
-    side_by_side = !repeat && p.dims[last(p) - 2].in_stride == vectors * kVector;
-  }
-};
-
 double part_of_l2(const Problem& p, const DeviceFacts& facts) {
   return static_cast<double>(element_count(p) * p.element_bytes) / facts.l2_bytes;
 }
@@ -215,65 +199,22 @@ WhyNot fill_copy(Plan& plan, const DeviceFacts& facts) {
   return "";
 }
 
-// About `most` vectors, no more than `longest` of a run: planes of runs, a plane, or a part of one. Of short
-// runs that planes continue in the input, as many planes as make long pieces of it.
-struct RowsTile {
-  int32_t planes, rows, cols;
-  double busy;  // part of the turns that threads take, a vector each, in which there is one
-
-  RowsTile(const RunsExtent& runs, int64_t most, int64_t longest) {
-    cols = static_cast<int32_t>(std::min(runs.vectors, longest));
-    int64_t together = 1;  // planes
-    if (runs.side_by_side && cols <= kRowsShortRun) {
-      const int64_t pieces =
-          std::max<int64_t>(1, std::lround(static_cast<double>(runs.planes * cols) / kRowsPiece));
-      together = ceil_div(runs.planes, pieces);
-    }
-    rows = static_cast<int32_t>(std::clamp<int64_t>(most / (cols * together), 1, runs.across));
-    if (cols == runs.vectors && rows == runs.across)
-      together = std::max(together, std::clamp<int64_t>(most / (rows * cols), 1, runs.planes));
-    planes = static_cast<int32_t>(together);
-    busy = filled(runs.vectors, cols) * filled(runs.across, rows) * filled(runs.planes, planes) *
-           filled(vectors(), kSimpleThreads);
-  }
-  int64_t vectors() const { return int64_t{planes} * rows * cols; }
-};
-
-RowsTile choose_rows_tile(const Problem& p, const DeviceFacts& facts) {
-  const RunsExtent runs(p);
-  if (runs.repeat) return {runs, kRowsTileVectorsMost, kRowsRepeatedVectors};
-  const RowsTile few(runs, kRowsTileVectors, kRowsTileVectors);
-  const RowsTile many(runs, kRowsTileVectorsMost, kRowsTileVectorsMost);
-  const double part = part_of_l2(p, facts);
-  if (part > kRowsMostFrom && part <= kRowsMostTo) return many;
-  constexpr double kClearly = 0.95;
-  return few.busy < kClearly * many.busy ? many : few;
-}
-
-WhyNot fill_rows(Plan& plan, const DeviceFacts& facts) {
+WhyNot fill_rows(Plan& plan) {
   const Problem& p = plan.problem;
   if (!output_is_dense(p) || p.dims[last(p)].in_stride != p.element_bytes) {
     return "it needs an innermost dim that is contiguous on both sides";
   }
-  const int64_t run = p.dims[last(p)].extent;
-  if (p.element_bytes == kVector) {
-    plan.block = kSimpleThreads;
-    const RowsTile tile = choose_rows_tile(p, facts);
-    plan.tile[last(p)] = tile.cols;
-    if (p.rank > 1) plan.tile[last(p) - 1] = tile.rows;
-    if (p.rank > 2) plan.tile[last(p) - 2] = tile.planes;
-    plan.grid = tile_count(p, plan.tile);
-    return needs_few_outer_dims(p, tile.planes > 1 ? 3 : 2);
+  if (p.element_bytes > kRunsWidest) {
+    return "it moves elements of 1 or 2 bytes, got " + std::to_string(p.element_bytes) +
+           ", which go straight from load to store";
   }
-  const int64_t run_bytes = run * p.element_bytes;
+  const int64_t run = p.dims[last(p)].extent, run_bytes = run * p.element_bytes;
   const int64_t span = span_of_runs(p, plan.fused_rows);
-  const int64_t chunk = runs_chunk_bytes(p.element_bytes);
-  const bool is_long = p.element_bytes <= 2 && run_bytes >= kLongRunBytes;
-  plan.variant = is_long;
-  plan.block = runs_threads(is_long);
-  plan.tile[last(p)] = static_cast<int32_t>(std::min(run, chunk / p.element_bytes));
-  plan.grid = element_count(p) * p.element_bytes / span * runs_chunks(span, p.element_bytes);
-  plan.shared_bytes = static_cast<int>(std::min(chunk / run_bytes + 2, span / run_bytes)) * 8;
+  plan.variant = run_bytes >= kLongRunBytes;
+  plan.block = runs_threads(plan.variant > 0);
+  plan.tile[last(p)] = static_cast<int32_t>(std::min(run, int64_t{kRunsChunkBytes} / p.element_bytes));
+  plan.grid = element_count(p) * p.element_bytes / span * runs_chunks(span);
+  plan.shared_bytes = static_cast<int>(std::min(kRunsChunkBytes / run_bytes + 2, span / run_bytes)) * 8;
   return needs_few_outer_dims(p, plan.fused_rows);
 }
 
@@ -569,25 +510,32 @@ WhyNot fill_staged(Plan& plan, Choices& choices) {
 // Elements of the input so far apart still are neighbours, of which a sector has some.
 constexpr int kStridedNear = 4;
 
-// Bytes of the words that the strided kernel writes: of several elements where the output is one run of whole
-// words and neighbours lie near in the input, in runs that fill words, or are long. H200, runs that do not
-// fill them, by elements -> by words
-//   of up to 15 elements, 1, 2, 4 and 8 bytes    .30 .48 .79 1.02 -> .49 .54 .74 .98 (11 7 22 15)
-//   of up to 63                                  .24 .39 .91 1.36 -> .46 .53 .88 1.32 (6 8 10 10)
-//   of up to 255                                 .31 .52 .94 1.43 -> .52 .83 1.28 1.58 (18 13 11 6)
-int strided_word_bytes(const Problem& p) {
-  constexpr int64_t kLong = 64;
-  const auto e = static_cast<int>(p.element_bytes);
-  if (p.rank == 0 || std::abs(p.dims[last(p)].in_stride) > kStridedNear * e) return e;
-  const int word = strided_word(e), elements = word / e;
-  const int64_t extent = p.dims[last(p)].extent;
-  const bool fills = extent >= elements && (e < 4 || extent >= kLong || extent % elements == 0);
-  int64_t span = e;
-  for (int d = last(p); d >= 0 && p.dims[d].out_stride == span; --d) span *= p.dims[d].extent;
-  return fills && span == element_count(p) * e && p.out_address % word == 0 ? word : e;
+bool has_repeats(const Problem& p) {
+  return std::any_of(p.dims, p.dims + p.rank, [](const Dim& dim) { return dim.in_stride == 0; });
 }
 
-WhyNot fill_strided(Plan& plan) {
+// Whether the strided kernel writes words of several elements: where the output is one run of whole words,
+// and neighbours lie near in the input, in runs that fill words, or are long. It pays in 1 byte, and where
+// elements are repeated. H200, problems of more elements than threads, by words over several elements a
+// thread, 1 to 8 bytes
+//   elements repeated                             1.40 1.17 1.24 1.03 (59 61 20 28)
+//   rows of elements, of every second and third   1.31 1.14 1.03 1.00 (110 127 63 73)
+//   nothing repeated                              1.08 .98 1.01 .99 (454 542 294 279)
+bool writes_words(const Problem& p) {
+  const int64_t e = p.element_bytes;
+  if (p.rank == 0 || e > kStridedWordsWidest || (e > 1 && !has_repeats(p))) return false;
+  const Dim& inner = p.dims[last(p)];
+  if (std::abs(inner.in_stride) > kStridedNear * e) return false;
+  constexpr int64_t kLong = 64;
+  const int64_t word = strided_variant(static_cast<int>(e), kStridedWord).word_bytes, elements = word / e;
+  if (inner.extent < elements || (e >= 4 && inner.extent < kLong && inner.extent % elements != 0))
+    return false;
+  int64_t span = e;
+  for (int d = last(p); d >= 0 && p.dims[d].out_stride == span; --d) span *= p.dims[d].extent;
+  return span == element_count(p) * e && p.out_address % word == 0;
+}
+
+WhyNot fill_strided(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   const int64_t count = element_count(p);
   plan.block = kSimpleThreads;
@@ -595,9 +543,10 @@ WhyNot fill_strided(Plan& plan) {
     plan.grid = std::min(ceil_div(count, kSimpleThreads), kMostBlocks);  // beyond it threads loop
     return "";
   }
-  const int word = strided_word_bytes(p);
-  plan.variant = word > p.element_bytes;
-  plan.grid = ceil_div(count * p.element_bytes, word * strided_words(word) * kSimpleThreads);
+  constexpr int64_t kThreadsOfSm = 2048;
+  if (count > kThreadsOfSm * facts.sm_count) plan.variant = writes_words(p) ? kStridedWord : kStridedSeveral;
+  const StridedVariant v = strided_variant(static_cast<int>(p.element_bytes), plan.variant);
+  plan.grid = ceil_div(count * p.element_bytes, v.word_bytes * v.words * kSimpleThreads);
   return "";
 }
 
@@ -620,9 +569,6 @@ bool keeps_input(const Plan& plan, const DeviceFacts& facts) {
     case Kernel::kTile:
     case Kernel::kNarrow:
     case Kernel::kPeriodic:
-      break;
-    case Kernel::kRows:
-      if (p.element_bytes < kVector) times_l2 = kKeepTimesL2;
       break;
     default:
       times_l2 = kKeepTimesL2;
@@ -651,7 +597,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
       case Kernel::kCopy:
         return fill_copy(plan, facts);
       case Kernel::kRows:
-        return fill_rows(plan, facts);
+        return fill_rows(plan);
       case Kernel::kTileSmall:
         return fill_small(plan, choices);
       case Kernel::kNarrow:
@@ -671,7 +617,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
       case Kernel::kStaged:
         return fill_staged(plan, choices);
       case Kernel::kStrided:
-        return fill_strided(plan);
+        return fill_strided(plan, facts);
       case Kernel::kNone:
         break;
     }
@@ -716,9 +662,10 @@ bool has_two_planes(const Problem& p) {
          step <= kNear * p.element_bytes;
 }
 
+constexpr int64_t kLanes = 32;  // of a warp
+
 // Sectors of the input that a warp touches whose lanes have an element each.
 int warp_sectors(const Problem& p) {
-  constexpr int64_t kLanes = 32;
   int64_t sector[kLanes];
   const int64_t lanes = std::min(kLanes, element_count(p));
   for (int64_t lane = 0; lane < lanes; ++lane) {
@@ -733,52 +680,45 @@ int warp_sectors(const Problem& p) {
   return static_cast<int>(std::unique(sector, sector + lanes) - sector);
 }
 
-// Whether elements go faster from load to store than by way of shared memory: those one again and again,
-// every second to fourth, and slices, where lanes touch few sectors, or staging takes long. Staged -> so,
-// H200, 1182 problems of 12 to 64 MB drawn at random, of which it had 522
+// Whether elements go faster from load to store than by way of shared memory, however many: those one again
+// and again, every second to fourth, and slices, where lanes touch few sectors, or staging takes long. Staged
+// -> so, H200, 1182 problems of 12 to 64 MB drawn at random, of which it had 522
 //   one again and again, 1, 4 and 16 bytes      .52 .77 1.76 -> .90 1.74 2.41 (5 2 4)
 //   every second to fourth, 1 to 16 bytes       .65 .61 .66 .76 .72 -> .75 .71 .78 .89 .85 (11 30 48 58 35)
 //   of few sectors, two planes, 1 to 16 bytes   .23 .39 .55 .82 .97 -> .32 .60 .76 1.00 1.09 (2 6 12 15 11)
-// What has no gaps on either side, of few sectors
-//   up to 2 MB            .50 .63 .60 .65 .61 -> .51 .76 .75 .83 .88 (26 11 45 28 20)
-//   2 to 16 MB, 2 to 16 bytes     .75 .66 .73 .77 -> .64 .64 .81 1.00 (7 9 29 27)
-//   more, 4 to 16 bytes              1.30 1.19 1.13 -> 1.36 .99 1.16 (3 28 31)
+// What has no gaps on either side, of few sectors, 16 bytes 1.13 -> 1.16 (31). What is repeated, others of
+// more than some MB, times as fast so: 4 bytes of fewer than 16 sectors 1.28 (37), of up to 31 1.39 (6), 8
+// bytes 1.84 1.15 (5 5), 16 bytes 1.22 (19); but of 32 sectors in 4 and 8 .81 .94 (42 32).
 bool elements_beat_staging(const Problem& p, Choices& choices) {
   if (!output_is_dense(p) || input_step(p) == 0 || !choices.staged().why_not.empty()) return false;
-  constexpr int64_t kRepeatedFrom[] = {256, 64, 64, 1, 1}, kSteppedFrom = 256;  // elements of a row
+  constexpr int64_t kRepeatedFrom[] = {64, 8, 1, 1, 1}, kSteppedFrom = 256;  // elements of a row
   constexpr int kFewSectors[] = {12, 12, 16, 24, 29};
   constexpr double kStagedLong[] = {6.3, 3, 1.6, 0, 0};
-  constexpr int64_t kNoGaps[] = {0, 2 << 20, 8 << 20, 8 << 20, 64 << 20};  // bytes
   const int64_t e = p.element_bytes, extent = p.dims[last(p)].extent;
-  const int64_t step = std::abs(p.dims[last(p)].in_stride), bytes = element_count(p) * e;
+  const int64_t step = std::abs(p.dims[last(p)].in_stride);
   const int width = log2_floor(e);
-  bool repeated = false, nearest = true;
+  const bool repeated = has_repeats(p);
+  bool nearest = true;
   int64_t span = e;  // of the input
   for (int d = 0; d < p.rank; ++d) {
     const int64_t stride = std::abs(p.dims[d].in_stride);
-    repeated = repeated || stride == 0;
     nearest = nearest && (stride == 0 || stride >= step);
     span += stride * (p.dims[d].extent - 1);
   }
-  const bool words = strided_word_bytes(p) > e;
-  if (step == 0) return (words || e == 16) && extent >= kRepeatedFrom[width];
-  // Of 1 and 2 bytes short rows are staged, and those that are repeated; so is every second byte.
-  const bool is_long = extent >= kSteppedFrom;
-  const bool steps_pay =
-      e >= 4 || (words && (is_long || (e == 2 && !repeated)) && (e == 2 || repeated || step > 2 * e));
+  if (step == 0) return (writes_words(p) || e >= 4) && extent >= kRepeatedFrom[width];
+  // Of 1 byte short rows are staged, and every second byte.
+  const bool steps_pay = e > 1 || (extent >= kSteppedFrom && (repeated || step > 2 * e));
   if (step > e && step <= kStridedNear * e && nearest && steps_pay) return true;
   if (has_two_planes(p)) return true;
-  return (span > bytes || bytes <= kNoGaps[width]) && (e == 16 || !repeated) &&
+  if (repeated && e >= 4) return e == 16 || warp_sectors(p) < kLanes;
+  return (span > element_count(p) * e || e == 16) && !repeated &&
          choices.staged().time >= kStagedLong[width] && warp_sectors(p) <= kFewSectors[width];
 }
 
 // Whether a kernel that could run is the fastest of those that follow it.
 bool worth(Kernel kernel, const Problem& p, Choices& choices) {
-  const int64_t e = p.element_bytes;
+  const int64_t e = p.element_bytes, problem_bytes = element_count(p) * e;
   const int width = log2_floor(e);
-  // Bytes of a run: staging beats moving shorter ones. H200, 42 permutations of runs of 28 to 252 bytes in 4
-  // bytes, and 43 of 24 to 264 in 8, geometric mean: .831 and .863; from 80 bytes on .815 and .863.
-  const int64_t shortest_run = p.element_bytes < 4 ? 8 : 68;
   constexpr int64_t kShortestSpan = 4096;  // bytes
   // Nearly: half-empty aligned tiles were .05 to .15 slower than unaligned ones. Full ones beat pieces too:
   // 4096 x 64 x 64 -> 0,2,1, 2 and 4 bytes .99 and .97 (.90 and .94), 100000 x 16 x 16 -> 0,2,1, 16
@@ -815,13 +755,6 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     const bool few = n.rows <= kNarrowFewRows || choices.narrow_by_vectors();
     return e > 1 && (!few || n.cols * e < kLongRowBytes);
   };
-  // One row of the input again and again, at any address. H200, 13 problems each of 12 to 64 MB, 4 and 8
-  // bytes 1.47 1.78 -> 2.10 2.31, but rows of less than 256 elements in 4 bytes (7) 1.41 -> 1.20.
-  const auto repeats_rows = [&] {
-    const int64_t least = e == 4 ? 256 : 64;
-    return (e == 4 || e == 8) && p.rank > 1 && p.dims[last(p)].in_stride == e &&
-           p.dims[last(p) - 1].in_stride == 0 && p.dims[last(p)].extent >= least && strided_word_bytes(p) > e;
-  };
   // Tiles of a few elements, where the staged kernel has none. H200, slices drawn at random, by how many
   // times as long as a copy they are thought to take: how many they take, and the strided kernel
   //   3 to 5 (11)     3.1   5.0
@@ -834,24 +767,23 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     return needs_two_inner_dims(p).empty() && choices.unaligned().time > kStridedTakes &&
            !choices.staged().why_not.empty();
   };
-  const bool is_small = element_count(p) * e <= kStagedFrom[width];
-  const auto goes_by_elements = [&] {
-    return is_small || repeats_rows() || elements_beat_staging(p, choices);
+  // Runs of 4-byte elements and more: shorter ones of large problems are staged sooner (H200, 2000 x 1500 x 3
+  // -> 1,0,2 in 4, 8 and 16 bytes 1.16 1.31 1.38, by elements .92 1.16 1.35).
+  const auto moves_runs = [&] {
+    constexpr int64_t kShortestRun = 68;  // bytes
+    return e >= 4 && p.rank > 0 && p.dims[last(p)].in_stride == e &&
+           p.dims[last(p)].extent * e >= kShortestRun;
   };
+  const auto goes_by_elements = [&] { return moves_runs() || elements_beat_staging(p, choices); };
   switch (kernel) {
     case Kernel::kRows: {
-      if (!output_is_dense(p) || repeats_rows()) return false;
-      if (p.element_bytes == kVector) {
-        const RowsTile tile = choose_rows_tile(p, choices.facts());
-        const int least_run = tile.planes > 1 ? kRowsLeastRunOfPlanes : kRowsLeastRun;
-        if (tile.cols < least_run || tile.vectors() < kRowsLeastVectors) return false;
-        return tile.cols > kRowsShortRun || !worth(Kernel::kPeriodic, p, choices);
-      }
-      const int64_t run = p.dims[last(p)].extent * p.element_bytes;
+      constexpr int64_t kShortestRun = 8;  // bytes: staging beats moving shorter ones
+      if (!output_is_dense(p)) return false;
+      const int64_t run = p.dims[last(p)].extent * e;
       int dims = 0;
-      if (run < shortest_run || span_of_runs(p, dims) < kShortestSpan) return false;
-      return p.element_bytes > 2 || run >= kLongRunBytes || !choices.staged().why_not.empty() ||
-             choices.staged().time > staged_runs_time(p.element_bytes);
+      if (run < kShortestRun || span_of_runs(p, dims) < kShortestSpan) return false;
+      return run >= kLongRunBytes || !choices.staged().why_not.empty() ||
+             choices.staged().time > staged_runs_time(e);
     }
     case Kernel::kTileSmall: {
       if (!needs_two_dense_dims(p).empty() || choices.small().variant < 0) return false;
@@ -863,7 +795,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // a block of it for every SM 1.16 and 1.03 (20 and 27), with fewer .95 and .74 (10 and 8); 4 and 8
       // bytes 1.01 and 1.04 (11 and 35).
       constexpr int64_t kNarrowFrom = 1 << 20;
-      if (!t.vectors && element_count(p) * e > kNarrowFrom && choices.narrow() &&
+      if (!t.vectors && problem_bytes > kNarrowFrom && choices.narrow() &&
           (!is_narrow || choices.narrow_blocks() >= choices.facts().sm_count)) {
         return false;
       }
@@ -879,7 +811,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       // with 1.24, .71 (.89), a tenth of it .87 (.79).
       const double nearly = e < 8 || !is_beyond_l2(p, choices.facts()) ? 1.12 : 1;
       constexpr double kSmall = 1.35;
-      if (!t.spans && element_count(p) * e <= kManySmallTiles) return time <= kSmall;
+      if (!t.spans && problem_bytes <= kManySmallTiles) return time <= kSmall;
       return time <= (t.spans ? kSurely : nearly) ||
              (time <= choices.unaligned().time && before_staged(time));
     }
@@ -892,7 +824,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       return e > 1 || !choices.narrow();
     }
     case Kernel::kPieces: {
-      if (repeats_rows()) return false;
+      if (moves_runs() && p.rank > 1 && p.dims[last(p) - 1].in_stride == 0) return false;
       const Pieces& pieces = choices.pieces();
       if (pieces.is_dense()) return dense_pieces_pay();
       const int64_t bytes = pieces.piece * e;
@@ -920,7 +852,6 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
     case Kernel::kTileUnaligned: {
       // Two channels of 4 and 6 in 1 byte .34 .26 -> .61 .38, of 6 in 2 bytes .42 -> .52.
       if (!needs_two_inner_dims(p).empty() || tiles_are_tiny() || (e <= 2 && has_two_planes(p))) return false;
-      if (element_count(p) * e <= kUnalignedFrom[width]) return false;
       // One H200, permutations of 60 to 320 KB: .53 to .71 of a copy where the staged kernel's smaller tiles
       // reach .71 to .76.
       if (p.element_bytes == 1 && choices.unaligned().idles && choices.staged().why_not.empty()) return false;
@@ -931,8 +862,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
       constexpr double kFittedTakes = 1.05;
       constexpr int64_t kLarge = 8 << 20;
       const bool fitted = choice.variant >= 0 && kUnalignedVariants[choice.variant].fitted();
-      return before_staged(choice.time *
-                           (fitted && e == 2 && element_count(p) * e > kLarge ? kFittedTakes : 1));
+      return before_staged(choice.time * (fitted && e == 2 && problem_bytes > kLarge ? kFittedTakes : 1));
     }
     case Kernel::kTileGather:
       return choices.gather() && !worth(Kernel::kPeriodic, p, choices) && !choices.narrow() &&
@@ -964,6 +894,33 @@ Plan start(const Problem& problem) {
   return plan;
 }
 
+// Whether elements go faster from load to store than by the kernel of the plan, which is what the problem
+// would else run.
+bool beaten_by_elements(const Plan& plan) {
+  const Problem& p = plan.problem;
+  const int width = log2_floor(p.element_bytes);
+  const auto is_up_to = [&](const int64_t (&bytes)[kWidths]) {
+    return element_count(p) * p.element_bytes <= bytes[width];
+  };
+  const auto tile_filled = [&](int d) { return filled(p.dims[d].extent, plan.tile[d]); };
+  switch (plan.kernel) {
+    case Kernel::kTileSmall:
+      return tile_filled(last(p)) * tile_filled(input_dense_dim(p)) < kSmallLeastFilled;
+    case Kernel::kRows:
+      return is_up_to(kRowsFrom);
+    case Kernel::kPeriodic:
+      return is_up_to(kPeriodicFrom);
+    case Kernel::kPieces:
+      return is_up_to(kPiecesFrom);
+    case Kernel::kTileUnaligned:
+      return is_up_to(kUnalignedFrom);
+    case Kernel::kStaged:
+      return is_up_to(kStagedFrom);
+    default:
+      return false;
+  }
+}
+
 // In order of preference. Strided can run anything.
 constexpr Kernel kKernels[] = {Kernel::kCopy,          Kernel::kTileSpan, Kernel::kTileGather,
                                Kernel::kTileSmall,     Kernel::kPeriodic, Kernel::kPieces,
@@ -990,7 +947,9 @@ Plan plan_cuda(const Problem& problem, const DeviceFacts& facts, bool alone) {
       if (k == Kernel::kTileSmall && !alone) continue;
       if (k == Kernel::kPieces && !only_if_worth) continue;
       if (only_if_worth && !worth(k, plan.problem, choices)) continue;
-      if (fill(plan, k, facts, choices).empty()) return plan;
+      if (!fill(plan, k, facts, choices).empty()) continue;
+      if (alone && beaten_by_elements(plan)) fill(plan, Kernel::kStrided, facts, choices);
+      return plan;
     }
   }
   return plan;

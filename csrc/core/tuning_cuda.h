@@ -5,9 +5,7 @@
 // kernel ends, what it wrote last is still in L2: 19 to 29 MB are missing from its writes, whatever they are
 // of.
 //   copy            16384^2, 4 bytes                             read 1.000, written .976
-//   rows            401 x 397 x 409 -> 1,0,2, 16 bytes           read 1.000, written .974
-//   runs            10007 x 2 x 3001 -> 1,0,2, 8 bytes           read 1.002, written .942 (of 480 MB)
-//                   401 x 397 x 409 -> 1,0,2, 2 bytes            read 1.002, written .818 (of 130 MB)
+//   rows            401 x 397 x 409 -> 1,0,2, 2 bytes            read 1.002, written .818 (of 130 MB)
 //   tile_small      4096^2, 8 bytes                              read 1.000, written .799 (of 134 MB)
 //                   2M x 16, 8 bytes                             read 1.000, written .894 (of 256 MB)
 //   tile            16384^2, 1 / 4 bytes                         read 1.000, written .894 / .974
@@ -501,29 +499,47 @@ inline constexpr int kMostWavefronts[] = {11, 8, 6, 6, 6};
 inline constexpr int kPiecesInRun = 300;
 inline constexpr int kPiecesOutRun = 1200;
 
-// Bytes of a problem from which tiles are staged, and unaligned: smaller ones go straight from load to store,
-// which waits for memory once, from more threads. One H200, permutations and views of .1 to 64 MB drawn at
-// random (graphs of launches, in L2), times as fast as in tiles: problems up to these sizes, 1 to 16 bytes,
-// dense; views
-//   staged       1.19 1.36 1.13 1.07 1.25 (68 122 13 9 25); 1.30 1.47 1.35 1.30 1.36 (188 322 241 250 304)
-//   unaligned    .90 1.36 1.19 1.17 1.07 (15 1 50 41 40);   1.20 1.29 1.27 1.25 1.30 (49 32 173 202 204)
-// from them to four times as large
-//   staged       .83 .87 .84 .86 .88 (72 78 37 11 13);      .87 .93 .92 .98 1.00 (229 208 176 132 115)
-//   unaligned    .79 .86 .77 .78 .82 (63 20 64 52 31);      .82 .89 .84 .88 1.00 (123 91 148 126 117)
-inline constexpr int64_t kStagedFrom[] = {384 << 10, 768 << 10, 2 << 20, 4 << 20, 12 << 20};
-inline constexpr int64_t kUnalignedFrom[] = {256 << 10, 256 << 10, 768 << 10, 1536 << 10, 3 << 20};
+// Bytes of a problem from which these kernels take it, and which part of the tiles of small ones is filled at
+// least: else its elements go straight from load to store. One H200, permutations and views of .1 to 48 MB
+// drawn at random, graphs of launches, times as fast by elements; problems in L2, and not in it
+//   rows, 1 to 16 bytes   1.67 1.52 1.38 1.32 1.19 (84 102 140 157 460); 1.33 1.32 1.12 1.13 1.07 (79 to 644)
+//   periodic, 8 and 16    1.29 1.49 (7 10); 1.12 1.14 (1 4)
+//   pieces, 1 to 8        1.22 1.26 1.19 1.26 (10 6 58 69); 1.04 1.04 1.07 1.11 (2 1 55 59)
+//   unaligned             1.28 1.18 1.14 1.08 1.05 (50 23 32 36 53); 1.10 1.17 1.14 1.16 1.08 (33 7 46 48 73)
+//   staged                1.28 1.35 1.17 1.12 1.25 (123 115 97 65 20); 1.26 1.40 1.17 1.14 1.17 (116 to 51)
+//   small, less filled    1.23 1.27 1.22 1.20 1.18 (34 67 136 187 166); 2 to 16 .96 1.13 1.17 1.20 (3 to 81)
+// and of up to four times as many bytes
+//   rows, 1 and 2 bytes   .89 .92 (61 56)
+//   unaligned             .71 .79 .78 .87 .84 (190 139 151 123 160)
+//   staged                .87 .80 .87 .83 .87 (227 192 141 105 70)
+inline constexpr int kWidths = 5;  // of elements: 1, 2, 4, 8 and 16 bytes
+inline constexpr int64_t kStagedFrom[kWidths] = {1536 << 10, 3 << 20, 6 << 20, 14 << 20, 20 << 20};
+inline constexpr int64_t kUnalignedFrom[kWidths] = {640 << 10, 640 << 10, 1536 << 10, 3 << 20, 12 << 20};
+inline constexpr int64_t kRowsFrom[kWidths] = {3 << 20, 8 << 20, 0, 0, 0};
+inline constexpr int64_t kPiecesFrom[kWidths] = {1 << 20, 3 << 20, 48 << 20, 48 << 20, 0};
+inline constexpr int64_t kPeriodicFrom[kWidths] = {512 << 10, 1 << 20, 2 << 20, 5 << 20, 15 << 20};
+inline constexpr double kSmallLeastFilled = 0.3;
 
 // Threads a block of the kernels that move elements straight from load to store.
 inline constexpr int kSimpleThreads = 256;
 
-// The strided kernel: bytes of a word where it is of several elements, and words that a thread reads before
-// it writes any. H200, 60 to 87 problems a width of 2 to 60 MB, geometric means; 1, 2 and 4 words
-//   2 bytes, words of 2, 4, 8 and 16    .56 .63 .64, .64 .67 .68, .69 .70 .70, .71 .71 .67
-//   4 bytes, words of 4, 8 and 16       .95 1.04 1.05, 1.06 1.10 1.11, 1.10 1.12 1.10
-//   8 bytes, words of 8 and 16          1.19 1.24 1.23, 1.26 1.27 1.27
-//   16 bytes                            1.24 1.25 1.23
-constexpr int strided_word(int element_bytes) { return element_bytes < 8 ? 8 : 16; }
-TX_HOST_DEVICE constexpr int strided_words(int word_bytes) { return word_bytes < 16 ? 4 : 2; }
+// The strided kernel: bytes of a word, and words that a thread reads before it writes any.
+struct StridedVariant {
+  int word_bytes;
+  int words;
+};
+// An element, where the device holds as many threads at once; several; a word of several, of up to so wide
+// ones.
+inline constexpr int kStridedOne = 0, kStridedSeveral = 1, kStridedWord = 2;
+inline constexpr int kStridedWordsWidest = 4;  // bytes
+constexpr StridedVariant strided_variant(int element_bytes, int variant) {
+  if (variant == kStridedSeveral) return {element_bytes, element_bytes < 8 ? 4 : element_bytes == 8 ? 2 : 1};
+  if (variant == kStridedWord && element_bytes <= kStridedWordsWidest) return {element_bytes < 4 ? 8 : 16, 1};
+  return {element_bytes, 1};
+}
+
+// Of up to so many dims it is compiled for each rank.
+inline constexpr int kStridedRanks = 8;
 
 // Vectors that a thread of a short copy reads before it writes any, threads a block, and of which parts of L2
 // a copy is short: then most or all of it is read before the first byte is written. One H100 (50 MB of L2),
@@ -534,49 +550,16 @@ inline constexpr int kShortCopyVectors = 8;
 inline constexpr int kShortCopyThreads = 128;
 inline constexpr double kShortCopyFrom = 1 / 6.0, kShortCopyTo = 0.8;
 
-// Vectors of 16 bytes that a block of the rows kernel moves, and how many where runs fit that less well (one
-// H200, tune.py; 64 x 1024 x 16 x 64 -> 0,2,1,3 in 1 byte .920 (.887), in 16 bytes .992 (.981); but 1000 x
-// 512 x 640 -> 1,0,2 in 8 bytes .940 (.966), 80 x 280 x 2136 -> 1,0,2 in 4 bytes .914 (.946)). With 2048 and
-// 4096 vectors all are .01 to .09 slower. Of these parts of L2 it moves the more of the two: one H100, drawn
-// at random, from a sixth of L2 on 1.03 times the fewer with L2 cold (30 problems) and 1.07 when run before,
-// of less 1.00 and 1.13 (43), of more than a third 1.00 and 1.00 (19); staged ones that it takes then 1.08
-// (11).
-inline constexpr int kRowsTileVectors = 512;
-inline constexpr int kRowsTileVectorsMost = 1024;
-inline constexpr double kRowsMostFrom = 1 / 16.0, kRowsMostTo = 1 / 3.0;
-// Of a run that is read for several places, with kRowsTileVectorsMost in all: 8192^2 with all rows the same,
-// 1 to 16 bytes 1.95 2.04 2.07 2.10 2.11 (512 of one run: 1.87 1.99 1.98 2.00 2.01; a fill: 2.11), heads that
-// are repeated 4 times 1.48 (1.36).
-inline constexpr int kRowsRepeatedVectors = 256;
-// Vectors of a run and of a block from which on the rows kernel pays. Blocks of planes, and of one plane, 256
-// vectors (staged): 2048 x 64 x 12 x 32 -> 0,2,1,3 in 2 bytes .93 .81 (.96), 4096 x 16 x 12 x 32 in 8 .98 .85
-// (.97). Runs of 2 and 3 vectors .86 to .95 (.91 to 1.00), 288 vectors .87 (periodic: 1.01). Where a block
-// has several planes, runs of 3 will do: 256 x 64 x 4 x 24 -> 2,0,1,3 in 2 bytes .88 (.77), but 512 x 50 x 6
-// x 48 in 1 .82 (.86).
-inline constexpr int kRowsLeastRun = 4, kRowsLeastRunOfPlanes = 3;
-inline constexpr int kRowsLeastVectors = 400;
-// Runs of up to so many vectors are left to the periodic kernel where it can have them. Those that lie
-// together in the input, such as a token's heads, are read together: pieces of about so many vectors. One
-// after the other, and 4, 8 and 16 together: 16 x 1024 x 16 x 64 -> 2,0,1,3 in 1 byte .81, .89 .90 .93; 8 x
-// 2048 x 32 x 80 in 1 byte, runs of 5, .84 and 16 together .94; 16 x 1500 x 20 x 64 in 2, runs of 8, .90 and
-// 10 together .95; but runs of 16, 16 x 1024 x 16 x 64 in 4, .96 .92 .92 .93.
-inline constexpr int kRowsShortRun = 11;
-inline constexpr int kRowsPiece = 64;
-
-// Bytes of the output that a block of the runs kernels fills, by element width (one H200, tune.py; 401 x 397
-// x 409 -> 1,0,2 at 4, 8, 16 and 32 KB: 1 byte .63 .69 .75 .74, 2 bytes .69 .75 .83 .84, 4 bytes .81 .94 .92
-// .76, 8 bytes .90 .95 .95 .94), and how many such chunks a span of it takes, wherever in a line it begins.
-inline constexpr int kRunsChunkBytes = 8192;
-inline constexpr int kRunsChunkBytesNarrow = 16384;  // of 1 and 2 bytes
-TX_HOST_DEVICE constexpr int runs_chunk_bytes(int64_t element_bytes) {
-  return element_bytes <= 2 ? kRunsChunkBytesNarrow : kRunsChunkBytes;
-}
-constexpr int64_t runs_chunks(int64_t span_bytes, int64_t element_bytes) {
-  const int bytes = runs_chunk_bytes(element_bytes);
-  return (span_bytes + 127 + bytes - 1) / bytes;
+// Bytes of the widest elements that the kernel of runs takes, those of the output that a block of it fills
+// (one H200, tune.py; 401 x 397 x 409 -> 1,0,2 at 4, 8, 16 and 32 KB: 1 byte .63 .69 .75 .74, 2 bytes .69 .75
+// .83 .84), and how many such chunks a span of it takes, wherever in a line it begins.
+inline constexpr int kRunsWidest = 2;
+inline constexpr int kRunsChunkBytes = 16384;
+constexpr int64_t runs_chunks(int64_t span_bytes) {
+  return (span_bytes + 127 + kRunsChunkBytes - 1) / kRunsChunkBytes;
 }
 
-// From here on runs of 1- and 2-byte elements are long: vectors within them and those in which they meet have
+// From here on runs are long: vectors within them and those in which they meet have
 // warps of their own. One H200 (staged): 1 byte, runs of 129, 151, 199, 257 .74 .76 .83 .80 (.65 .69 .73
 // .64); 2 bytes, of 194, 258, 302, 398, 514 bytes .78 .86 .85 .89 .89 (.66 .79 .74 .91 .86).
 inline constexpr int kLongRunBytes = 128;

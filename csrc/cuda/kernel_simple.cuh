@@ -97,53 +97,6 @@ __global__ void __launch_bounds__(kShortCopyThreads) short_copy_kernel(const __g
   if (blockIdx.x == gridDim.x - 1 && rest < p.bytes) p.out[rest] = p.in[rest];
 }
 
-// Many runs, contiguous on both sides, all whole aligned vectors. A block moves tile_planes planes of
-// tile_rows runs x tile_cols vectors, lanes along a run, kBatch vectors a thread at a time. kPlanes: several.
-template <int kBatch, bool kPlanes>
-__global__ void __launch_bounds__(kSimpleThreads) rows_kernel(const __grid_constant__ RowsParams p) {
-  const QuotRem strip = p.strips.divmod(blockIdx.x);
-  const QuotRem band = p.bands.divmod(strip.quot);
-  const QuotRem layer = kPlanes ? p.layers.divmod(band.quot) : QuotRem{band.quot, 0};
-  const int64_t plane0 = static_cast<int64_t>(layer.rem) * p.tile_planes;
-  const int64_t row0 = static_cast<int64_t>(band.rem) * p.tile_rows;
-  const int64_t col0 = static_cast<int64_t>(strip.rem) * p.tile_cols.divisor;
-  const uint8_t* in = p.in + plane0 * p.in_plane + row0 * p.in_pitch + col0 * kVector;
-  uint8_t* out = p.out + plane0 * p.out_plane + row0 * p.out_pitch + col0 * kVector;
-  p.outer.advance(layer.quot, in, out);
-  const auto planes = static_cast<uint32_t>(min(p.planes - plane0, int64_t{p.tile_planes}));
-  const auto rows = static_cast<uint32_t>(min(p.rows - row0, int64_t{p.tile_rows}));
-  const auto cols = static_cast<uint32_t>(min(p.vectors - col0, static_cast<int64_t>(p.tile_cols.divisor)));
-  const int count = planes * p.tile_plane.divisor;
-  struct Vector {
-    bool is_there;
-    int64_t in, out;  // bytes from the tile's first
-  };
-  const auto find = [&](int i) -> Vector {
-    const QuotRem plane = kPlanes ? p.tile_plane.divmod(i) : QuotRem{0, static_cast<uint32_t>(i)};
-    const QuotRem row = p.tile_cols.divmod(plane.rem);
-    return {plane.quot < planes && row.quot < rows && row.rem < cols,
-            plane.quot * p.in_plane + row.quot * p.in_pitch + row.rem * kVector,
-            plane.quot * p.out_plane + row.quot * p.out_pitch + row.rem * kVector};
-  };
-  const uint64_t policy = load_policy(p.keep);
-  wait_for_inputs();
-  for (int first = threadIdx.x; first < count; first += kBatch * kSimpleThreads) {
-    uint4 v[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const Vector at = find(first + b * kSimpleThreads);
-      if (at.is_there) v[b] = load_by<kVector>(in + at.in, policy);
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const Vector at = find(first + b * kSimpleThreads);
-      if (!at.is_there) continue;
-      *reinterpret_cast<uint4*>(out + at.out) = v[b];
-      if (p.keep) release_line_of_vector(in + at.in);
-    }
-  }
-}
-
 // Bytes [0, count) of a, the others of b.
 __device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
   const auto merge = [&](uint32_t x, uint32_t y, int n) {
@@ -154,9 +107,9 @@ __device__ __forceinline__ uint4 merge_vectors(uint4 a, uint4 b, int count) {
                     merge(a.w, b.w, count - 12));
 }
 
-// A chunk of runs that follow one another in the output: kBytes of it, whole lines. So no two blocks write to
-// one sector inside a span of the output, however short its runs are.
-template <int kBytes, int kThreads = kSimpleThreads>
+// A chunk of runs that follow one another in the output: kRunsChunkBytes of it, whole lines. So no two blocks
+// write to one sector inside a span of the output, however short its runs are.
+template <int kThreads>
 struct RunsChunk {
   uint8_t* out;  // where the chunk begins; bytes [low, high) of it are the span's
   int low, high;
@@ -173,7 +126,8 @@ struct RunsChunk {
     p.outer.advance(chunk.quot, in, out);
     constexpr int kLine = 128;
     const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(out) & (kLine - 1));
-    const int64_t begin = static_cast<int64_t>(chunk.rem) * kBytes - lead;  // of this chunk, in the span
+    const int64_t begin =
+        static_cast<int64_t>(chunk.rem) * kRunsChunkBytes - lead;  // of this chunk, in the span
     out += begin;
     one = p.runs == 1;
     const auto first_byte = static_cast<uint32_t>(one ? 0 : max(begin, int64_t{0}));
@@ -181,14 +135,14 @@ struct RunsChunk {
     const int64_t skip = begin - static_cast<int64_t>(first_run) * p.run_bytes;
     run_bytes = static_cast<int>(one ? min(p.run_bytes - skip, int64_t{1} << 30) : p.run_bytes);
     before = one ? 0 : static_cast<int>(skip);
-    const int64_t touched = one ? 1 : (kBytes + max(before, 0)) / run_bytes + 1;
+    const int64_t touched = one ? 1 : (kRunsChunkBytes + max(before, 0)) / run_bytes + 1;
     const auto count = static_cast<int>(min(p.runs - first_run, touched));
     for (int i = threadIdx.x; i < count; i += kThreads) {
       begins[i] = in + (one ? skip : p.fused.offset(first_run + i));
     }
     __syncthreads();
     low = begin < 0 ? static_cast<int>(-begin) : 0;
-    high = static_cast<int>(min(p.span_bytes - begin, int64_t{kBytes}));
+    high = static_cast<int>(min(p.span_bytes - begin, int64_t{kRunsChunkBytes}));
   }
   // Which run byte `at` of the chunk is of, and where in it.
   __device__ __forceinline__ QuotRem find(const RunsParams& p, int at) const {
@@ -203,11 +157,11 @@ struct RunsChunk {
 // kLong: vectors within a run come as words that are shifted; those in which two runs meet, or the span
 // begins or ends, are put together by warps of their own: among the others, they would keep every warp
 // waiting, and after them the block (runs of 409, 1 byte .72 and .80 for .86; of 3001 .85 and .89 for .94).
-template <int E, bool kLong>
+template <bool kLong>
 __global__ void __launch_bounds__(runs_threads(kLong)) runs_kernel(const __grid_constant__ RunsParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / kVector / kSimpleThreads;
-  const RunsChunk<kBytes, runs_threads(kLong)> chunk(p, reinterpret_cast<const uint8_t**>(memory));
+  constexpr int kEach = kRunsChunkBytes / kVector / kSimpleThreads;
+  const RunsChunk<runs_threads(kLong)> chunk(p, reinterpret_cast<const uint8_t**>(memory));
   const uint64_t policy = load_policy(p.keep);
   wait_for_inputs();
   if constexpr (!kLong) {
@@ -276,63 +230,45 @@ __global__ void __launch_bounds__(runs_threads(kLong)) runs_kernel(const __grid_
   }
 }
 
-// The same by elements of 4 or 8 bytes, which need no shifting (H200, runs of 65 to 3001: 4 bytes .84 to .97
-// of a copy, 8 bytes .94 to .97, where vectors or staging make .79 to .91).
-template <int E>
-__global__ void __launch_bounds__(kSimpleThreads) run_elements_kernel(const __grid_constant__ RunsParams p) {
-  extern __shared__ __align__(16) uint8_t memory[];
-  constexpr int kBytes = runs_chunk_bytes(E), kEach = kBytes / E / kSimpleThreads;
-  const RunsChunk<kBytes> chunk(p, reinterpret_cast<const uint8_t**>(memory));
-  const uint64_t policy = load_policy(p.keep);
-  wait_for_inputs();
-  Word<E> v[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int at = (threadIdx.x + i * kSimpleThreads) * E;
-    if (at >= chunk.low && at < chunk.high) {
-      const QuotRem run = chunk.find(p, at);
-      v[i] = load_by<E>(chunk.begins[run.quot] + run.rem, policy);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int at = (threadIdx.x + i * kSimpleThreads) * E;
-    if (at >= chunk.low && at < chunk.high) *reinterpret_cast<Word<E>*>(chunk.out + at) = v[i];
-  }
-}
-
 // Any strides, in the output's order: kEach words a thread, of one element or, where the output is one run,
 // of several, of which two runs of the input have parts at most. All are read before the first is written.
-template <int E, int kWord>
-__global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_constant__ StridedParams p) {
-  constexpr uint32_t kElements = kWord / E, kEach = strided_words(kWord);
+// kRank: dims, known when compiled, so that what a thread divides by are operands of its instructions; 0:
+// any.
+template <int E, int kWord, int kEach, int kRank>
+__global__ void __launch_bounds__(kSimpleThreads)
+    strided_kernel(const __grid_constant__ StridedParams<kRank> p) {
+  using Offset = typename StridedParams<kRank>::Offset;
+  constexpr uint32_t kElements = kWord / E;
   struct Place {
     uint32_t inner;  // index along the fastest dim
-    int64_t in, out;
+    Offset in, out;  // elements
   };
   // Of the elements numbered first, first + step, ...
   const auto find = [&](auto& places, uint32_t first, uint32_t step) {
     constexpr int kCount = sizeof(places) / sizeof(Place);
+    const int rank = kRank == 0 ? p.rank : kRank;
     uint32_t rest[kCount];
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) rest[k] = first + k * step, places[k].in = places[k].out = 0;
-    for (int d = 0; d < p.rank; ++d) {
-      const StridedDim& dim = p.dims[d];
+    for (int k = 0; k < kCount; ++k) rest[k] = first + k * step, places[k] = {};
+#pragma unroll
+    for (int d = 0; d < rank; ++d) {
+      const auto& dim = p.dims[d];
 #pragma unroll
       for (int k = 0; k < kCount; ++k) {
-        const QuotRem at = dim.divide.divmod(rest[k]);
+        const QuotRem at = d + 1 < rank ? dim.extent.divmod(rest[k]) : QuotRem{0, rest[k]};
         rest[k] = at.quot;
         if (d == 0) places[k].inner = at.rem;
-        places[k].in += at.rem * dim.in_stride;
-        if (kElements == 1) places[k].out += at.rem * dim.out_stride;
+        places[k].in += static_cast<Offset>(at.rem) * dim.in_stride;
+        places[k].out += static_cast<Offset>(at.rem) * dim.out_stride;
       }
     }
   };
   const uint32_t first = (blockIdx.x * kEach * kSimpleThreads + threadIdx.x) * kElements;
   constexpr uint32_t kStep = kSimpleThreads * kElements;
-  const auto count = static_cast<uint32_t>(p.count);
+  const auto* const in = reinterpret_cast<const Word<E>*>(p.in);
+  auto* const out = reinterpret_cast<Word<E>*>(p.out);
   const int64_t in_step = p.dims[0].in_stride;
-  const auto extent = static_cast<uint32_t>(p.dims[0].extent);
+  const uint32_t extent = p.dims[0].extent.divisor;
   union Elements {
     Word<E> element[kElements];
     Word<kWord> word;
@@ -344,36 +280,34 @@ __global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_co
 #pragma unroll
   for (uint32_t k = 0; k < kEach; ++k) {
     const uint32_t i = first + k * kStep;
-    if (i >= count) continue;
-    const uint8_t* const in = p.in + place[k].in;
+    if (i >= p.count) continue;
+    const Word<E>* const from = in + place[k].in;
     if (kElements == 1 || place[k].inner + kElements <= extent) {
 #pragma unroll
-      for (uint32_t j = 0; j < kElements; ++j) {
-        v[k].element[j] = *reinterpret_cast<const Word<E>*>(in + j * in_step);
-      }
+      for (uint32_t j = 0; j < kElements; ++j) v[k].element[j] = from[j * in_step];
     } else {
       Place next[1];
       const uint32_t here = extent - place[k].inner;  // elements of the first run
       find(next, i + here, 0);
 #pragma unroll
       for (uint32_t j = 0; j < kElements; ++j) {
-        const uint8_t* const from = j < here ? in + j * in_step : p.in + next[0].in + (j - here) * in_step;
-        if (i + j < count) v[k].element[j] = *reinterpret_cast<const Word<E>*>(from);
+        const Word<E>* const one = j < here ? from + j * in_step : in + next[0].in + (j - here) * in_step;
+        if (i + j < p.count) v[k].element[j] = *one;
       }
     }
   }
 #pragma unroll
   for (uint32_t k = 0; k < kEach; ++k) {
     const uint32_t i = first + k * kStep;
-    if (i >= count) continue;
-    uint8_t* const out = p.out + (kElements > 1 ? int64_t{i} * E : place[k].out);
-    if (i + kElements <= count) {
-      *reinterpret_cast<Word<kWord>*>(out) = v[k].word;
+    if (i >= p.count) continue;
+    Word<E>* const to = out + place[k].out;
+    if (i + kElements <= p.count) {
+      *reinterpret_cast<Word<kWord>*>(to) = v[k].word;
       continue;
     }
 #pragma unroll
     for (uint32_t j = 0; j < kElements; ++j) {
-      if (i + j < count) reinterpret_cast<Word<E>*>(out)[j] = v[k].element[j];
+      if (i + j < p.count) to[j] = v[k].element[j];
     }
   }
 }
@@ -382,7 +316,7 @@ __global__ void __launch_bounds__(kSimpleThreads) strided_kernel(const __grid_co
 // that case is not a concern, its being right is.
 template <int E>
 __global__ void __launch_bounds__(kSimpleThreads)
-    strided_wide_kernel(const __grid_constant__ StridedParams p) {
+    strided_wide_kernel(const __grid_constant__ StridedWideParams p) {
   wait_for_inputs();
   const int64_t step = int64_t{gridDim.x} * kSimpleThreads;
   for (int64_t i = int64_t{blockIdx.x} * kSimpleThreads + threadIdx.x; i < p.count; i += step) {
@@ -390,7 +324,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
     uint8_t* out = p.out;
     int64_t rest = i;
     for (int d = 0; d < p.rank; ++d) {
-      const StridedDim& dim = p.dims[d];
+      const Dim& dim = p.dims[d];
       in += rest % dim.extent * dim.in_stride;
       out += rest % dim.extent * dim.out_stride;
       rest /= dim.extent;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/int_math.h"
 #include "core/plan.h"
@@ -310,28 +311,6 @@ struct PiecesParams {
   PieceRunDims out_run_dims;
 };
 
-// `rows` runs of `vectors` 16-byte vectors each.
-struct RowsParams {
-  const uint8_t* in;
-  uint8_t* out;
-  int64_t planes;  // of `rows` runs each
-  int64_t rows;
-  int64_t vectors;
-  int64_t in_pitch;  // from one run to the next
-  int64_t out_pitch;
-  int64_t in_plane;  // from one plane to the next
-  int64_t out_plane;
-  int32_t tile_planes;
-  int32_t tile_rows;
-  FastDiv tile_plane;  // vectors
-  FastDiv tile_cols;
-  FastDiv strips;  // tiles along a run
-  FastDiv bands;   // tiles across runs
-  FastDiv layers;  // tiles across planes
-  bool keep;
-  OuterDims outer;
-};
-
 // `runs` runs of `run_bytes` each, which follow one another in the output: a span of it.
 struct RunsParams {
   const uint8_t* in;
@@ -348,19 +327,33 @@ struct RunsParams {
 
 inline constexpr int kMaxStridedDims = 40;  // 2^40 elements of two or more each are beyond any memory
 
+// Strides in elements: of 32 bits where all of both sides lie so near, which a multiplication of half the
+// length takes.
+template <class Offset>
 struct StridedDim {
-  FastDiv divide;  // by the extent; valid while the element count is below 2^31
-  int64_t extent;
-  int64_t in_stride;
-  int64_t out_stride;
+  FastDiv extent;
+  Offset in_stride;
+  Offset out_stride;
 };
 
+// kRank 0: of any number of dims, and any distance.
+template <int kRank>
 struct StridedParams {
+  using Offset = std::conditional_t<kRank == 0, int64_t, int32_t>;
+  const uint8_t* in;
+  uint8_t* out;
+  uint32_t count;  // elements
+  int rank;
+  StridedDim<Offset> dims[kRank == 0 ? kMaxStridedDims : kRank];  // fastest first
+};
+
+// Of 2^31 elements or more.
+struct StridedWideParams {
   const uint8_t* in;
   uint8_t* out;
   int64_t count;
   int rank;
-  StridedDim dims[kMaxStridedDims];  // fastest first
+  Dim dims[kMaxStridedDims];  // fastest first
 };
 
 }  // namespace tx::cuda

@@ -430,41 +430,6 @@ cudaError_t run_pieces(const Launch& l, const uint8_t* in, uint8_t* out) {
                               : run_variant<PiecesKernels<E, PieceForm::kRuns>>(l, params);
 }
 
-RowsParams rows_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
-  const Problem& p = plan.problem;
-  const Dim& run = p.dims[last(p)];
-  const Dim across = p.rank > 1 ? p.dims[last(p) - 1] : Dim{1, 0, 0};
-  const Dim planes = p.rank > 2 ? p.dims[last(p) - 2] : Dim{1, 0, 0};
-  RowsParams r;
-  r.in = in;
-  r.out = out;
-  r.keep = plan.keep;
-  r.planes = planes.extent;
-  r.rows = across.extent;
-  r.vectors = run.extent;
-  r.in_pitch = across.in_stride;
-  r.out_pitch = across.out_stride;
-  r.in_plane = planes.in_stride;
-  r.out_plane = planes.out_stride;
-  r.tile_planes = p.rank > 2 ? plan.tile[last(p) - 2] : 1;
-  r.tile_rows = p.rank > 1 ? plan.tile[last(p) - 1] : 1;
-  const int64_t cols = plan.tile[last(p)];
-  r.tile_plane = FastDiv(r.tile_rows * cols);
-  r.tile_cols = FastDiv(cols);
-  r.strips = FastDiv(ceil_div(r.vectors, cols));
-  r.bands = FastDiv(ceil_div(r.rows, r.tile_rows));
-  r.layers = FastDiv(ceil_div(r.planes, r.tile_planes));
-  r.outer = outer_dims(p, [&](int d) { return d >= last(p) - (r.tile_planes > 1 ? 2 : 1); });
-  return r;
-}
-
-// In one step, if that can be.
-template <bool kPlanes>
-cudaError_t run_rows(const Launch& l, const RowsParams& rows) {
-  const bool few = rows.tile_planes * rows.tile_plane.divisor <= 2 * kSimpleThreads;
-  return few ? launch<rows_kernel<2, kPlanes>>(l, rows) : launch<rows_kernel<4, kPlanes>>(l, rows);
-}
-
 RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   const Problem& p = plan.problem;
   RunsParams r;
@@ -480,24 +445,57 @@ RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   r.fused = fused_dims(p, dims, count, &Dim::in_stride);
   r.span_bytes = r.runs * r.run_bytes;
   if (r.runs > 1) r.run = FastDiv(r.run_bytes);
-  r.chunks = FastDiv(runs_chunks(r.span_bytes, p.element_bytes));
+  r.chunks = FastDiv(runs_chunks(r.span_bytes));
   r.outer = outer_dims(p, [&](int d) { return d >= first; });
   return r;
 }
 
-StridedParams strided_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
-  const Problem& p = plan.problem;
-  StridedParams s;
+// Whether the elements of both sides lie less than 2^31 of them apart.
+bool is_near(const Problem& p) {
+  int64_t in = 0, out = 0;
+  for (int d = 0; d < p.rank; ++d) {
+    in += std::abs(p.dims[d].in_stride) * (p.dims[d].extent - 1);
+    out += std::abs(p.dims[d].out_stride) * (p.dims[d].extent - 1);
+  }
+  return std::max(in, out) / p.element_bytes < int64_t{1} << 31;
+}
+
+template <int kRank>
+StridedParams<kRank> strided_params(const Problem& p, const uint8_t* in, uint8_t* out) {
+  using Offset = typename StridedParams<kRank>::Offset;
+  StridedParams<kRank> s;
+  s.in = in;
+  s.out = out;
+  s.count = static_cast<uint32_t>(element_count(p));
+  s.rank = p.rank;
+  for (int d = 0; d < p.rank; ++d) {
+    const Dim& dim = p.dims[last(p) - d];
+    s.dims[d] = {FastDiv(dim.extent), static_cast<Offset>(dim.in_stride / p.element_bytes),
+                 static_cast<Offset>(dim.out_stride / p.element_bytes)};
+  }
+  return s;
+}
+
+StridedWideParams strided_wide_params(const Problem& p, const uint8_t* in, uint8_t* out) {
+  StridedWideParams s;
   s.in = in;
   s.out = out;
   s.count = element_count(p);
   s.rank = p.rank;
-  for (int d = 0; d < p.rank; ++d) {
-    const Dim& dim = p.dims[last(p) - d];
-    s.dims[d] = {dim.extent < kFastDivLimit ? FastDiv(dim.extent) : FastDiv(), dim.extent, dim.in_stride,
-                 dim.out_stride};
-  }
+  std::reverse_copy(p.dims, p.dims + p.rank, s.dims);
   return s;
+}
+
+template <int E, int kVariant, int kRank = 1>
+cudaError_t run_strided(const Launch& l, const uint8_t* in, uint8_t* out) {
+  constexpr StridedVariant v = strided_variant(E, kVariant);
+  const Problem& p = l.plan.problem;
+  if constexpr (kRank > kStridedRanks) {
+    return launch<strided_kernel<E, v.word_bytes, v.words, 0>>(l, strided_params<0>(p, in, out));
+  } else {
+    if (p.rank != kRank || !is_near(p)) return run_strided<E, kVariant, kRank + 1>(l, in, out);
+    return launch<strided_kernel<E, v.word_bytes, v.words, kRank>>(l, strided_params<kRank>(p, in, out));
+  }
 }
 
 StagedParams staged_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
@@ -621,16 +619,11 @@ template <int E>
 cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
   switch (l.plan.kernel) {
     case Kernel::kRows:
-      if constexpr (E == kVector) {
-        const RowsParams rows = rows_params(l.plan, in, out);
-        return rows.tile_planes > 1 ? run_rows<true>(l, rows) : run_rows<false>(l, rows);
-      } else if constexpr (E >= 4) {
-        return launch<run_elements_kernel<E>>(l, runs_params(l.plan, in, out));
-      } else {
+      if constexpr (E <= kRunsWidest) {
         const RunsParams runs = runs_params(l.plan, in, out);
-        return l.plan.variant == 0 ? launch<runs_kernel<E, false>>(l, runs)
-                                   : launch<runs_kernel<E, true>>(l, runs);
+        return l.plan.variant == 0 ? launch<runs_kernel<false>>(l, runs) : launch<runs_kernel<true>>(l, runs);
       }
+      return cudaErrorInvalidValue;
     case Kernel::kNarrow:
       if constexpr (E <= kNarrowWidest) {
         const NarrowMatrix m = narrow_matrix(l.plan.problem);
@@ -648,10 +641,13 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
     case Kernel::kStaged:
       return run_staged<E>(l, staged_params(l.plan, in, out));
     case Kernel::kStrided: {
-      const StridedParams params = strided_params(l.plan, in, out);
-      if (params.count >= kFastDivLimit) return launch<strided_wide_kernel<E>>(l, params);
-      return l.plan.variant == 0 ? launch<strided_kernel<E, E>>(l, params)
-                                 : launch<strided_kernel<E, strided_word(E)>>(l, params);
+      const Problem& p = l.plan.problem;
+      if (element_count(p) >= kFastDivLimit) {
+        return launch<strided_wide_kernel<E>>(l, strided_wide_params(p, in, out));
+      }
+      if (l.plan.variant == kStridedOne) return run_strided<E, kStridedOne>(l, in, out);
+      return l.plan.variant == kStridedSeveral ? run_strided<E, kStridedSeveral>(l, in, out)
+                                               : run_strided<E, kStridedWord>(l, in, out);
     }
     default:
       return cudaErrorInvalidValue;
