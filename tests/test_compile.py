@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import pickle
 import subprocess
@@ -404,13 +405,17 @@ def test_cuda_launches_wait_for_their_inputs(cuda: str, kernel: str) -> None:
     assert set(EARLY) == set(_C.kernels("cuda")) - {"none"}
     late_fill = torch.cuda._compile_kernel(LATE_FILL, "late_fill")
     shape, dims = EARLY[kernel]
-    x = torch.empty(shape, dtype=torch.int32, device=cuda)
+    dtype = torch.int16 if kernel == "rows" else torch.int32
+    words = torch.empty(math.prod(shape) * dtype.itemsize // 4, dtype=torch.int32, device=cuda)
+    x = words.view(dtype).view(shape)
     wrong = torch.zeros((), dtype=torch.int64, device=cuda)
 
     def rounds(count: int) -> None:
         for i in range(count):
-            late_fill(grid=(16, 1, 1), block=(256, 1, 1), args=[x, x.numel(), i])
-            wrong.add_((_C.run_forced(x, list(dims), kernel) != i).sum())
+            both_halves = i * 0x10001
+            late_fill(grid=(16, 1, 1), block=(256, 1, 1), args=[words, words.numel(), both_halves])
+            expected = i if dtype == torch.int16 else both_halves
+            wrong.add_((_C.run_forced(x, list(dims), kernel) != expected).sum())
 
     rounds(20)
     graph = torch.cuda.CUDAGraph()

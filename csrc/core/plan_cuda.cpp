@@ -686,16 +686,18 @@ int warp_sectors(const Problem& p) {
 //   one again and again, 1, 4 and 16 bytes      .52 .77 1.76 -> .90 1.74 2.41 (5 2 4)
 //   every second to fourth, 1 to 16 bytes       .65 .61 .66 .76 .72 -> .75 .71 .78 .89 .85 (11 30 48 58 35)
 //   of few sectors, two planes, 1 to 16 bytes   .23 .39 .55 .82 .97 -> .32 .60 .76 1.00 1.09 (2 6 12 15 11)
-// What has no gaps on either side, of few sectors, 16 bytes 1.13 -> 1.16 (31). What is repeated, others of
-// more than some MB, times as fast so: 4 bytes of fewer than 16 sectors 1.28 (37), of up to 31 1.39 (6), 8
-// bytes 1.84 1.15 (5 5), 16 bytes 1.22 (19); but of 32 sectors in 4 and 8 .81 .94 (42 32).
+// What has no gaps on either side, of few sectors, 16 bytes 1.13 -> 1.16 (31), but 5 x 12000000 1.58 -> 1.53.
+// What is repeated, others of more than some MB, times as fast so: 4 bytes of fewer than 16 sectors 1.28
+// (37), of up to 31 1.39 (6), 8 bytes 1.84 1.15 (5 5), 16 bytes 1.22 (19); of 32 in 4 and 8 bytes .81 .94 (42
+// 32).
 bool elements_beat_staging(const Problem& p, Choices& choices) {
   if (!output_is_dense(p) || input_step(p) == 0 || !choices.staged().why_not.empty()) return false;
   constexpr int64_t kRepeatedFrom[] = {64, 8, 1, 1, 1}, kSteppedFrom = 256;  // elements of a row
   constexpr int kFewSectors[] = {12, 12, 16, 24, 29};
   constexpr double kStagedLong[] = {6.3, 3, 1.6, 0, 0};
+  constexpr int64_t kNoGaps = 64 << 20;  // bytes
   const int64_t e = p.element_bytes, extent = p.dims[last(p)].extent;
-  const int64_t step = std::abs(p.dims[last(p)].in_stride);
+  const int64_t step = std::abs(p.dims[last(p)].in_stride), bytes = element_count(p) * e;
   const int width = log2_floor(e);
   const bool repeated = has_repeats(p);
   bool nearest = true;
@@ -711,7 +713,7 @@ bool elements_beat_staging(const Problem& p, Choices& choices) {
   if (step > e && step <= kStridedNear * e && nearest && steps_pay) return true;
   if (has_two_planes(p)) return true;
   if (repeated && e >= 4) return e == 16 || warp_sectors(p) < kLanes;
-  return (span > element_count(p) * e || e == 16) && !repeated &&
+  return (span > bytes || (e == 16 && bytes <= kNoGaps)) && !repeated &&
          choices.staged().time >= kStagedLong[width] && warp_sectors(p) <= kFewSectors[width];
 }
 
