@@ -1432,7 +1432,11 @@ def test_pieces_on_the_host(
         (2, [(2000, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [512, 32])),  # packed, high
         (1, [(2000, 2, 1000), (1000, 4000, 1)], ("strided", 1, "ordinary", [512, 64])),  # to whole lines
         (2, [(2000, 4, 6), (3, 8000, 2)], ("strided", 2, "ordinary", [2000, 3])),
-        (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
+        (1, [(32, 2, 1000), (1000, 80, 1)], ("strided", 1, "ordinary", [32, 1000])),  # as many as that pays for,
+        (1, [(31, 2, 1000), (1000, 80, 1)], ("strided", 1, "ordinary", [31, 448])),  # and fewer: one by one
+        (2, [(31, 4, 2000), (1000, 160, 2)], ("strided", 2, "ordinary", [31, 224])),
+        (2, [(5000, 50, 16), (8, 6, 2)], ("strided", 2, "ordinary", [341, 8])),  # rows of a lane,
+        (2, [(5000, 44, 14), (7, 6, 2)], ("strided", 2, "ordinary", [896, 7])),  # and shorter: one by one
         (8, [(200, 16, 1600), (200, 3200, 8)], ("strided", 8, "ordinary", [200, 64])),  # wide ones by vectors
         (4, [(3000, 8, 1600), (400, 24000, 4)], ("strided", 4, "ordinary", [1008, 64])),
         (4, [(3000, 8, 12), (3, 24000, 4)], ("strided", 4, "ordinary", [1024, 3])),  # but few columns

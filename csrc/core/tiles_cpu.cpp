@@ -125,16 +125,19 @@ int64_t staged_row_bytes(const Plan& plan) {
 // Room for a line carried over, and an odd count of lines, lest the rows share few cache sets.
 int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) + kLine; }
 
-// By element -> in rows, 6 to 15 columns of every second to fourth, one thread; two, 1 to 16 bytes
-//   Zen 4            .044 .09 .13 .23 .36; .045 .09 .15 .24 .37 -> .048 .10 .19 .28 .43; .049 .10 .20 .28 .42
-//   Xeon, AVX2 (8)   .051 .14 .17 .26 .38; .035 .10 .12 .19 .36 -> .042 .16 .19 .27 .40; .031 .10 .13 .19 .36
-// but 3 to 5 in 1 byte .042; .043 -> .039; .039. Of one again and again, what a lane has.
+// By element -> in rows, every second to fourth, Zen 4, one thread
+//   4 to 7 columns, 2 to 16 bytes     .105 .122 .24 .43 -> .071 .15 .28 .49
+//   8 to 15                           .063 .138 .32 .44 -> .109 .20 .38 .50
+//   16 to 30, 1 to 16 bytes           .030 .076 .20 .38 .52 -> .093 .155 .29 .44 .54
+// Of one again and again, what a lane has.
 //
 // By element -> packed, 1 and 2 bytes, one thread, 1 MB; 20
 //   Zen 3   every second of a row, transposed             .05 .10; .06 .06 -> .25 .23; .12 .12
 //           every third                                   .05 .09; .03 .04 -> .16 .19; .09 .10
 //           every second, of 3 planes to 3 columns        .03 .07; .10 .15 -> .12 .19; .21 .21
 //   Xeon    every second of a row, transposed             .04 .07; .04 .05 -> .14 .13; .10 .11
+//   Zen 4, in L1   every second or third, 32 to 63          .071 .142 -> .10 .19
+//                  16 to 31, AVX-512 with VBMI              .078 .146 -> .072 .105
 //
 // Packed, or by element -> in vectors, every second to fourth of a row transposed, Zen 4, 16 each of .1 to 20
 // MB, one thread; two, 4, 8 and 16 bytes
@@ -146,17 +149,17 @@ int64_t staged_pitch(int64_t row_bytes) { return round_up(row_bytes, 2 * kLine) 
 //     any pitch                   .19 .23 .33; .18 .20 .39 -> .25 .27 .32; .24 .27 .59
 //     columns whole pages apart   .19 .15 .32; .21 .16 .33 -> .19 .29 .38; .22 .27 .35
 Strided strided_way(const Problem& p) {
-  constexpr int64_t kFewBytes = 16, kFew = 4, kColumnBytes = 64;
+  constexpr int64_t kFew = 4, kColumn = 32;
   const int64_t e = p.element_bytes;
   const Dim& cols = p.dims[p.rank - 1];
   if (cols.out_stride != e) return Strided::kScattered;
   if (cols.in_stride == 0 && is_plain(e))
     return cols.extent * e >= kLaneBytes ? Strided::kRows : Strided::kScattered;
-  const bool enough = cols.extent >= (e == 1 ? kFewBytes : kFew);
+  const bool enough = cols.extent >= std::max<int64_t>(kFew, kLaneBytes / e);
   const int row = smallest_input_step(p);
   const bool nearer = row >= 0 && p.dims[row].in_stride < cols.in_stride && cols.in_stride >= kLaneBytes;
   if (nearer && is_plain(e) && e >= kApartBytes && cols.extent * e >= kLaneBytes) return Strided::kVectors;
-  if (nearer && e <= kApartBytes && p.dims[row].extent * e >= kColumnBytes) return Strided::kPacked;
+  if (nearer && e <= kApartBytes && p.dims[row].extent >= kColumn) return Strided::kPacked;
   return !is_plain(e) || (enough && !nearer) ? Strided::kRows : Strided::kScattered;
 }
 

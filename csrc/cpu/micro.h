@@ -6,6 +6,17 @@
 
 #include "core/pieces_cpu.h"
 
+// Loops that are unrolled, all or four times, or not.
+#ifdef __clang__
+#define TX_UNROLL _Pragma("unroll")
+#define TX_UNROLL_SOME _Pragma("unroll 4")
+#define TX_ROLLED _Pragma("nounroll")
+#else
+#define TX_UNROLL _Pragma("GCC unroll 64")
+#define TX_UNROLL_SOME _Pragma("GCC unroll 4")
+#define TX_ROLLED _Pragma("GCC unroll 1")
+#endif
+
 namespace tx::cpu {
 
 inline constexpr int64_t kLine = 64;  // bytes of a cache line: what a streaming store should fill

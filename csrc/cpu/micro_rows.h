@@ -6,15 +6,6 @@
 
 #include "cpu/micro.h"
 
-#ifdef __clang__
-#define TX_UNROLL _Pragma("unroll")
-#define TX_UNROLL_SOME _Pragma("unroll 4")
-#define TX_ROLLED _Pragma("nounroll")
-#else
-#define TX_UNROLL _Pragma("GCC unroll 64")
-#define TX_UNROLL_SOME _Pragma("GCC unroll 4")
-#define TX_ROLLED _Pragma("GCC unroll 1")
-#endif
 #define TX_MEMBER __attribute__((always_inline)) inline
 #define TX_INLINE static TX_MEMBER
 // An address that lies a pitch behind the last one. Left to itself, GCC keeps multiples of the pitch in

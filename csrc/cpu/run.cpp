@@ -18,16 +18,22 @@ struct Element16 {
   uint64_t half[2];
 };
 
-// One tile of two dims; `a` is the dim in the outer loop.
+// One tile of two dims; `a` is the dim in the outer loop. The dims are its own, which what is written can't
+// change: with references in their place, and a loop that is not unrolled, Zen 4, L1, 1 and 2 bytes .042 .082
+// of a copy (.077 .145).
 template <class T>
-void move_tile(const char* in, char* out, const Dim& a, int64_t a_extent, const Dim& b, int64_t b_extent) {
-  for (int64_t i = 0; i < a_extent; ++i) {
-    const char* src = in + i * a.in_stride;
-    char* dst = out + i * a.out_stride;
-    for (int64_t j = 0; j < b_extent; ++j) {
-      std::memcpy(dst, src, sizeof(T));
-      src += b.in_stride;
-      dst += b.out_stride;
+void move_tile(const char* in, char* out, Dim a, int64_t a_extent, Dim b, int64_t b_extent) {
+  constexpr int64_t kBytes = sizeof(T);
+  const auto move = [=](const char* src, char* dst, int64_t out_step) {
+    TX_UNROLL_SOME for (int64_t j = 0; j < b_extent; ++j) {
+      std::memcpy(dst + j * out_step, src + j * b.in_stride, kBytes);
+    }
+  };
+  for (int64_t i = 0; i < a_extent; ++i, in += a.in_stride, out += a.out_stride) {
+    if (b.out_stride == kBytes) {
+      move(in, out, kBytes);
+    } else {
+      move(in, out, b.out_stride);
     }
   }
 }
