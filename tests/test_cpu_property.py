@@ -72,6 +72,12 @@ PLANTED = {
         "while (rows >= 2 * edge) move(edge);\n        if (edge == 4) rows -= 1;",
         "wrong: byte",
     ),
+    "elements that are apart in the output, one by one": (
+        "cpu/run.cpp",
+        "move(in, out, b.out_stride);",
+        "move(in, out, kBytes);",
+        "wrong: byte",
+    ),
     "rows split that are read beyond their end": (
         "cpu/micro_permute.h",
         "if (is_apart(n, count, bytes)) {",
