@@ -1445,6 +1445,11 @@ def test_pieces_on_the_host(
         (2, [(64, 25538, 18816), (3, 2, 6272), (56, 452, 112), (56, 4, 2)], ("strided", 2, "ordinary", [1, 1, 56, 56])),
         (2, [(64, 1682, 1176), (3, 2, 392), (14, 116, 28), (14, 4, 2)], ("tile", 2, "ordinary", None)),
         (2, [(27000, 1682, 1176), (3, 2, 392), (14, 116, 28), (14, 4, 2)], ("strided", 2, "ordinary", [1, 1, 14, 14])),
+        # Heads of an odd length: as they are written where they are few in all, or small problems' and fewer than 32.
+        (8, [(9, 192, 36800), (200, 2304, 184), (23, 8, 8)], ("rows", 8, "ordinary", [1, 200, 23])),
+        (8, [(9, 192, 73600), (400, 2304, 184), (23, 8, 8)], ("rows", 8, "ordinary", [9, 1, 23])),
+        (8, [(7, 192, 73600), (400, 2304, 184), (23, 8, 8)], ("rows", 8, "ordinary", [1, 356, 23])),
+        (8, [(32, 192, 9200), (50, 6144, 184), (23, 8, 8)], ("rows", 8, "ordinary", [32, 1, 23])),
         # Windows of 3 x 3 that overlap: long runs, short ones as they are written; a few, or of wide windows, in tiles.
         (4, [(128, 13456, 37632), (3, 4, 12544), (56, 232, 224), (56, 4, 4)], ("rows", 4, "ordinary", [1, 1, 56, 56])),
         (8, [(128, 26912, 75264), (3, 8, 25088), (56, 464, 448), (56, 8, 8)], ("rows", 8, "ordinary", [1, 3, 1, 56])),

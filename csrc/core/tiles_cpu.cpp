@@ -46,10 +46,14 @@ int tile_row_dim(Kernel kernel, const Problem& p) {
   // them. In few -> so, windows of 3 x 3 to 7 x 7, Zen 4, runs of up to 256 bytes, one thread; two, 1 to 16
   // bytes .41 .60 .80 .76 1.40; .43 .55 .76 .78 1.11 -> .99 1.19 1.28 1.25 2.82; .97 1.12 1.25 1.26 1.90 of a
   // copy; every second of rows of 28 to 112, 1 to 4 bytes .20 .29 .46 -> .26 .35 .53.
-  constexpr int64_t kShortBytes = 256, kFew = 8;
-  const int64_t near = p.dims[nearest].extent;
+  // Of small problems, where threads that write parts of each run of rows share its lines: odd heads, 8 to
+  // 31, of .12 to .5 MB, one thread; two, 1 to 16 bytes .72 .64 .74 .90 .79; .47 .41 .49 .43 .67 -> .73 .65
+  // .73 .93 .80; .68 .66 .74 .74 .85, but of 2 MB .78; .68 -> .71; .66.
+  constexpr int64_t kShortBytes = 256, kFew = 8, kFewOfSmall = 32, kSmallBytes = 512 << 10;
+  const bool is_small = kernel == Kernel::kRows && element_count(p) * p.element_bytes <= kSmallBytes;
+  const int64_t few = std::min(is_small ? kFewOfSmall : kFew, p.dims[p.rank - 2].extent);
   const bool is_short = p.dims[p.rank - 1].extent * p.element_bytes <= kShortBytes;
-  return is_short && near < std::min(kFew, p.dims[p.rank - 2].extent) ? p.rank - 2 : nearest;
+  return is_short && p.dims[nearest].extent < few ? p.rank - 2 : nearest;
 }
 
 int next_row_dim(const Problem& p, int row) {
