@@ -788,13 +788,28 @@ def test_stepped_rows_that_begin_alike(size: int, first: int, tile: list[int]) -
         ((8, 4096, 32, 128), (0, 2, 1, 3), 2, "strided"),  # of elements of 16 bytes,
         ((20_000, 64, 33), (1, 0, 2), 4, "strided"),  # and of 4,
         ((20_000, 64, 15), (1, 0, 2), 4, "staged"),  # unless they are short
-        ((20_000, 16, 301), (1, 0, 2), 1, "rows"),
+        ((2048, 49, 30, 16), (0, 2, 1, 3), 2, "staged"),  # two vectors of 16 bytes, and four
+        ((2048, 64, 12, 32), (0, 2, 1, 3), 2, "staged"),
+        ((32, 512, 12, 128), (0, 2, 1, 3), 1, "strided"),
+        ((256, 197, 12, 64), (2, 0, 1, 3), 1, "strided"),
+        ((64, 197, 12, 64), (2, 0, 1, 3), 1, "strided"),
+        ((512, 7, 12, 256), (0, 2, 1, 3), 2, "strided"),
         ((2048, 49, 3, 32), (0, 2, 1, 3), 2, "periodic"),  # small ones are pieces
+        ((20_000, 16, 301), (1, 0, 2), 1, "rows"),
+        ((3, 4, 64), (1, 0, 2), 2, "strided"),
     ],
 )
 def test_blocks_of_runs(shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str) -> None:
     plan = _C.plan_cuda(of_case(shape, dims, size), _C.DeviceFacts())
     assert plan.kernel == kernel, plan
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(("extent", "vectors"), [(4096, 2048), (4096, 64), (7, 999)])
+def test_a_run_that_is_read_for_many_places(extent: int, vectors: int) -> None:
+    p = _C.Problem(16, [extent, vectors], [0, 16], [vectors * 16, 16])
+    plan = _C.plan_cuda(p, _C.DeviceFacts())
+    assert plan.kernel == "strided" and plan.grid == -(-extent * vectors // plan.block), plan
 
 
 @needs_cuda_build
@@ -864,11 +879,13 @@ def test_tiles_of_a_few_elements_are_not_worth_blocks() -> None:
         (8, [(5_000_000, 24, 8)], "strided"),  # every third,
         (2, [(5_000_000, 4, 2)], "strided"),  # every second
         (2, [(3_000_000, 12, 6), (3, 4, 2)], "strided"),  # of few, which staging takes long for
+        (2, [(50, 0, 20000), (50, 500, 400), (200, 4, 2)], "strided"),  # of one row again and again,
         (1, [(5_000_000, 2, 1)], "staged"),  # but not every second byte,
         (1, [(5_000_000, 3, 1)], "strided"),
         (1, [(50_000, 303, 100), (100, 3, 1)], "staged"),  # nor of short rows
         (4, [(1000, 12, 20000), (5000, 0, 4)], "strided"),  # one again and again, of neighbours that lie apart
         (1, [(1000, 3, 5000), (5000, 0, 1)], "strided"),
+        (1, [(50_000, 3, 100), (100, 0, 1)], "strided"),
         (1, [(50_000, 3, 50), (50, 0, 1)], "staged"),
         (4, [(50, 0, 800_000), (40_000, 20, 20), (5, 800_000, 4)], "strided"),  # some again and again, of few sectors,
         (16, [(50, 0, 3_200_000), (50, 320, 64_000), (4000, 16_000, 16)], "strided"),  # and wide ones
@@ -877,8 +894,10 @@ def test_tiles_of_a_few_elements_are_not_worth_blocks() -> None:
         (1, [(2, 1, 5_000_000), (5_000_000, 2, 1)], "narrow"),  # and of two
         (8, [(100_000, 504, 240), (5, 8, 48), (6, 72, 8)], "strided"),  # slices that lie together,
         (8, [(100_000, 240, 240), (5, 8, 48), (6, 40, 8)], "periodic"),  # and the whole
-        (4, [(50_000, 0, 4828), (1207, 4, 4)], "strided"),  # one row,
-        (4, [(5_000_000, 0, 60), (15, 4, 4)], "strided"),  # a short one,
+        (4, [(5000, 0, 4828), (1207, 4, 4)], "strided"),  # one row,
+        (4, [(50_000, 0, 4828), (1207, 4, 4)], "strided"),
+        (4, [(50_000, 0, 484), (121, 4, 4)], "strided"),  # a short one,
+        (4, [(5_000_000, 0, 60), (15, 4, 4)], "strided"),
         (4, [(5000, 4832, 4828), (1207, 4, 4)], "strided"),  # and several,
         (4, [(50_000, 4832, 4828), (1207, 4, 4)], "pieces"),  # unless they are many
     ],
@@ -1432,6 +1451,7 @@ def test_pieces_on_the_host(
         (2, [(2000, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [512, 32])),  # packed, high
         (1, [(2000, 2, 1000), (1000, 4000, 1)], ("strided", 1, "ordinary", [512, 64])),  # to whole lines
         (2, [(2000, 4, 6), (3, 8000, 2)], ("strided", 2, "ordinary", [2000, 3])),
+        (2, [(20, 4, 2000), (1000, 8000, 2)], ("strided", 2, "ordinary", [20, 320])),  # too few to be packed
         (1, [(32, 2, 1000), (1000, 80, 1)], ("strided", 1, "ordinary", [32, 1000])),  # as many as that pays for,
         (1, [(31, 2, 1000), (1000, 80, 1)], ("strided", 1, "ordinary", [31, 448])),  # and fewer: one by one
         (2, [(31, 4, 2000), (1000, 160, 2)], ("strided", 2, "ordinary", [31, 224])),
