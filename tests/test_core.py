@@ -585,8 +585,8 @@ def test_few_rows_go_by_vectors(shape: tuple[int, int], size: int, by_vectors: b
 @needs_cuda_build
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda c: c[0].name)
 def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
-    """From .4 times L2 on by kernels that release it again, from 3.5 by others; what is broadcast counts once."""
-    always = {"strided": False, "tile_unaligned": True, "tile_span": True}
+    """From 3.5 times L2 on, by kernels that release it again from .4 times up to there; broadcasts count once."""
+    always = {"tile_unaligned": True, "tile_span": True}
     releases = {"copy", "tile", "tile_small", "narrow", "periodic"}
     case, _, _ = choice
     for size in case.itemsizes:
@@ -597,13 +597,19 @@ def test_large_inputs_are_kept_in_l2(choice: tuple[Case, str, str]) -> None:
                 continue
             plan = _C.plan_cuda(p, _C.DeviceFacts(l2_bytes=l2))
             early = plan.kernel in releases
-            large = 5 * read >= 2 * l2 if early else 2 * read >= 7 * l2
+            very_large = 2 * read >= 7 * l2
+            large = 5 * read >= 2 * l2 if early else very_large
             if plan.kernel == "copy" and plan.block == 128:
                 large = False  # short
             if plan.kernel == "tile_small" and math.prod(p.extents) * size <= 24 << 20:
                 large = large and plan.keep  # only tiles for more than that know how to
+            if plan.kernel == "strided":  # several elements a thread, of 4 bytes and more, none repeated
+                several = math.prod(plan.extents) > 2048 * _C.DeviceFacts().sm_count
+                large = large and several and plan.element_bytes >= 4 and 0 not in plan.in_strides
             assert plan.keep == always.get(plan.kernel, large), plan
+            assert plan.release == (plan.keep and early and not very_large), plan
             assert ("keep=True" in str(plan)) == plan.keep
+            assert ("release=True" in str(plan)) == plan.release
 
 
 @needs_cuda_build

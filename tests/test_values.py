@@ -804,23 +804,32 @@ KEPT: list[tuple[str, tuple[int, ...], int, tuple[int, ...], int]] = [
     ("tile_unaligned", (0, 4097), 0, (1, 0), 2),
     ("tile_span", (0, 65, 300), 0, (0, 2, 1), 4),
     ("tile_gather", (0, 304, 65), 0, (0, 2, 1), 2),
+    ("strided", (0, 8, 37), 0, (1, 0, 2), 4),
+    ("strided", (0, 8, 17), 0, (1, 0, 2), 8),
+    ("strided", (0, 8, 9), 0, (1, 0, 2), 16),
 ]
 
 
+@pytest.mark.parametrize("times", [1, 5])
 @pytest.mark.parametrize("case", KEPT, ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1]))}-{c[4]}B")
-def test_large_inputs(case: tuple[str, tuple[int, ...], int, tuple[int, ...], int], cuda: str, seed: int) -> None:
-    """So large that L2 is asked to keep the input: as many bytes as that takes on this device."""
+def test_large_inputs(
+    case: tuple[str, tuple[int, ...], int, tuple[int, ...], int], times: int, cuda: str, seed: int
+) -> None:
+    """So many times L2 of this device that it is asked to keep the input, and to release it again, or not."""
     kernel, extents, more, dims, size = case
     l2 = torch.cuda.get_device_properties(cuda).L2_cache_size
-    need_memory(5 * 5 * l2 // (1 << 30) + 1, "cuda")
+    need_memory(5 * times * l2 // (1 << 30) + 1, "cuda")
     unit = math.prod(n or 1 for n in extents) * size
-    scaled = -(-5 * l2 // (unit * 256)) * 256 + more
+    scaled = -(-times * l2 // (unit * 256)) * 256 + more
     shape = tuple(n or scaled for n in extents)
     generator = torch.Generator(cuda).manual_seed(seed)
     x = torch.randint(0, 256, (math.prod(shape) * size,), dtype=torch.uint8, device=cuda, generator=generator)
     x = x.view(-1, size).view(*shape, size)
     elements = x.view(ITEMSIZE_DTYPE[size]).squeeze(-1)
-    assert tx.explain(elements, dims=dims).keep
+    plan = tx.explain(elements, dims=dims)
+    releases = plan.kernel in ("copy", "tile", "tile_small", "narrow", "periodic")
+    assert plan.keep or (times == 1 and not releases)
+    assert plan.release == (times == 1 and releases)
     out = _C.run_forced(elements, list(dims), kernel)
     assert torch.equal(out.view(torch.uint8).view(*out.shape, size), x.permute(*dims, len(dims)))
 

@@ -80,8 +80,8 @@ def explain(x: Tensor, dim0: int = -2, dim1: int = -1, *, dims: Sequence[int] | 
         (``element_bytes`` after widening, or of the short runs that a CPU moves as elements; ``extents``,
         ``in_strides`` and ``out_strides``, strides in bytes, outermost output dimension first), ``tile`` (extent
         along each of these dimensions), and ``grid``, ``block``, ``shared_bytes``, ``group``, ``first_beyond``,
-        ``keep`` (CUDA) or ``threads``, ``stores``, ``order``, ``carries``, ``prefetches``,
-        ``prefetches_l1``, ``edge_rows``, ``isa`` (CPU).
+        ``keep``, ``release`` (CUDA) or ``threads``, ``stores``, ``order``, ``carries``,
+        ``prefetches``, ``prefetches_l1``, ``edge_rows``, ``isa`` (CPU).
 
     Raises:
         IndexError, RuntimeError: as the op itself.

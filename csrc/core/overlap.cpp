@@ -7,13 +7,12 @@
 namespace tx {
 namespace {
 
-// Bytes from the first to the last byte reached, over the dims whose stride is no multiple of `pitch`
-// (pitch 0: over all dims).
-int64_t span(const Problem& p, int64_t Dim::* stride, int64_t pitch) {
+// span_bytes() of the dims whose stride is no multiple of `pitch`.
+int64_t span_within(const Problem& p, int64_t Dim::* stride, int64_t pitch) {
   int64_t bytes = p.element_bytes;
   for (int d = 0; d < p.rank; ++d) {
     const int64_t s = p.dims[d].*stride;
-    if (pitch == 0 || s % pitch != 0) bytes += (p.dims[d].extent - 1) * s;
+    if (s % pitch != 0) bytes += (p.dims[d].extent - 1) * s;
   }
   return bytes;
 }
@@ -49,7 +48,7 @@ bool sides_may_overlap(const Problem& p) {
   if (element_count(p) == 0) return false;
   const uint64_t in = p.in_address, out = p.out_address;
   const auto end = [&](uint64_t base, int64_t Dim::* s) {
-    return base + static_cast<uint64_t>(span(p, s, 0));
+    return base + static_cast<uint64_t>(span_bytes(p, s));
   };
   if (end(in, &Dim::in_stride) <= out || end(out, &Dim::out_stride) <= in) return false;
 
@@ -62,8 +61,8 @@ bool sides_may_overlap(const Problem& p) {
   for (int d = 0; d < p.rank; ++d) {
     for (const int64_t pitch : {p.dims[d].in_stride, p.dims[d].out_stride}) {
       if (p.dims[d].extent < 2 || pitch == 0) continue;
-      if (disjoint_modulo(in, span(p, &Dim::in_stride, pitch), out, span(p, &Dim::out_stride, pitch),
-                          pitch)) {
+      if (disjoint_modulo(in, span_within(p, &Dim::in_stride, pitch), out,
+                          span_within(p, &Dim::out_stride, pitch), pitch)) {
         return false;
       }
     }

@@ -26,9 +26,9 @@ bool operator==(const Plan& a, const Plan& b) {
   return a.backend == b.backend && a.kernel == b.kernel && a.grid == b.grid && a.block == b.block &&
          a.shared_bytes == b.shared_bytes && a.group == b.group && a.fused_rows == b.fused_rows &&
          a.fused_cols == b.fused_cols && a.first_beyond == b.first_beyond && a.word_step == b.word_step &&
-         a.keep == b.keep && a.threads == b.threads && a.stores == b.stores && a.order == b.order &&
-         a.carries == b.carries && a.prefetches == b.prefetches && a.prefetches_l1 == b.prefetches_l1 &&
-         a.edge_rows == b.edge_rows && std::strcmp(a.isa, b.isa) == 0;
+         a.keep == b.keep && a.release == b.release && a.threads == b.threads && a.stores == b.stores &&
+         a.order == b.order && a.carries == b.carries && a.prefetches == b.prefetches &&
+         a.prefetches_l1 == b.prefetches_l1 && a.edge_rows == b.edge_rows && std::strcmp(a.isa, b.isa) == 0;
 }
 
 const char* name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
@@ -102,6 +102,7 @@ std::string to_string(const Plan& plan) {
       if (plan.first_beyond >= 0) s << ", first_beyond=" << plan.first_beyond;
     }
     if (plan.keep) s << ", keep=True";
+    if (plan.release) s << ", release=True";
   } else {
     // Tiles follow one another in the output's order; within one, its rows and columns are walked.
     s << ", loops=[";

@@ -72,6 +72,7 @@ struct Plan {
   int step = 1;            // CUDA, tile_unaligned: elements between neighbours of an input row
   int word_step = 1;       // CUDA, periodic, pieces: words between the lanes of a warp
   bool keep = false;       // CUDA: L2 is asked to keep lines of the input longer than those of the output
+  bool release = false;    // CUDA: and no longer, once what was read of them is stored
   int threads = 0;         // CPU: most threads that take part
   Stores stores = Stores::kOrdinary;     // CPU
   TileOrder order = TileOrder::kInTurn;  // CPU, tile

@@ -177,16 +177,12 @@ int64_t span_of_runs(const Problem& p, int& dims) {
   return span;
 }
 
-double part_of_l2(const Problem& p, const DeviceFacts& facts) {
-  return static_cast<double>(element_count(p) * p.element_bytes) / facts.l2_bytes;
-}
-
 WhyNot fill_copy(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
   if (!one_run(p)) return "it needs one run that is contiguous on both sides after normalising";
   const int64_t bytes = element_count(p) * p.element_bytes;
   const bool aligned = (p.in_address | p.out_address) % kVector == 0;
-  const double part = part_of_l2(p, facts);
+  const double part = static_cast<double>(bytes) / facts.l2_bytes;
   plan.variant = aligned && part > kShortCopyFrom && part <= kShortCopyTo;
   if (plan.variant > 0) {
     plan.grid = ceil_div(bytes, kVector * kShortCopyThreads * kShortCopyVectors);
@@ -525,7 +521,7 @@ bool writes_words(const Problem& p) {
   const int64_t e = p.element_bytes;
   if (p.rank == 0 || e > kStridedWordsWidest || (e > 1 && !has_repeats(p))) return false;
   const Dim& inner = p.dims[last(p)];
-  if (std::abs(inner.in_stride) > kStridedNear * e) return false;
+  if (inner.in_stride > kStridedNear * e) return false;
   constexpr int64_t kLong = 64;
   const int64_t word = strided_variant(static_cast<int>(e), kStridedWord).word_bytes, elements = word / e;
   if (inner.extent < elements || (e >= 4 && inner.extent < kLong && inner.extent % elements != 0))
@@ -550,34 +546,39 @@ WhyNot fill_strided(Plan& plan, const DeviceFacts& facts) {
   return "";
 }
 
-// Whether L2 is asked to keep lines of the input longer than those of the output.
-bool keeps_input(const Plan& plan, const DeviceFacts& facts) {
+// Whether L2 is asked to keep lines of the input longer than those of the output, and how long.
+void keep_input(Plan& plan, const DeviceFacts& facts) {
   const Problem& p = plan.problem;
-  double times_l2 = kKeepReleasedTimesL2;
+  bool releases = true;  // knows how to
   switch (plan.kernel) {
     case Kernel::kStrided:
-      return false;
+      if (!strided_keeps(static_cast<int>(p.element_bytes), plan.variant) || has_repeats(p)) return;
+      releases = false;
+      break;
     case Kernel::kTileUnaligned:
     case Kernel::kTileSpan:  // tiles share lines, and halos
-      return true;
+      plan.keep = true;
+      return;
     case Kernel::kCopy:
-      if (plan.variant > 0) return false;
+      if (plan.variant > 0) return;
       break;
     case Kernel::kTileSmall:
-      if (!kSmallVariants[plan.variant].keeps()) return false;
+      if (!kSmallVariants[plan.variant].keeps()) return;
       break;
     case Kernel::kTile:
     case Kernel::kNarrow:
     case Kernel::kPeriodic:
       break;
     default:
-      times_l2 = kKeepTimesL2;
+      releases = false;
   }
   int64_t bytes = p.element_bytes;
   for (int d = 0; d < p.rank; ++d) {
     if (p.dims[d].in_stride != 0) bytes *= p.dims[d].extent;
   }
-  return static_cast<double>(bytes) >= times_l2 * facts.l2_bytes;
+  const double times_l2 = static_cast<double>(bytes) / facts.l2_bytes;
+  plan.keep = times_l2 >= (releases ? kKeepReleasedTimesL2 : kKeepTimesL2);
+  plan.release = plan.keep && releases && times_l2 < kKeepTimesL2;
 }
 
 WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choices) {
@@ -586,7 +587,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
   plan.variant = plan.block = plan.shared_bytes = 0;
   plan.grid = plan.group = 0;
   plan.first_beyond = -1;
-  plan.keep = false;
+  plan.keep = plan.release = false;
   plan.fused_rows = plan.fused_cols = plan.step = plan.word_step = 1;
   std::fill(plan.tile, plan.tile + p.rank, 1);
   const bool empty = p.rank > 0 && p.dims[0].extent == 0;
@@ -624,7 +625,7 @@ WhyNot fill(Plan& plan, Kernel kernel, const DeviceFacts& facts, Choices& choice
     return "there is no such kernel";
   }();
   if (!why_not.empty()) return why_not;
-  plan.keep = keeps_input(plan, facts);
+  keep_input(plan, facts);
   if (plan.grid > kMostBlocks)
     return "it needs " + std::to_string(plan.grid) + " blocks, more than a grid holds";
   if (plan.shared_bytes > facts.shared_per_block) {
@@ -657,7 +658,7 @@ bool Choices::narrow() {
 bool has_two_planes(const Problem& p) {
   constexpr int kNear = 8;  // elements
   if (p.element_bytes > 4 || !needs_two_dense_dims(p).empty()) return false;
-  const int64_t step = std::abs(p.dims[last(p)].in_stride);
+  const int64_t step = p.dims[last(p)].in_stride;
   return p.dims[input_dense_dim(p)].extent == 2 && step > 2 * p.element_bytes &&
          step <= kNear * p.element_bytes;
 }
@@ -697,23 +698,18 @@ bool elements_beat_staging(const Problem& p, Choices& choices) {
   constexpr double kStagedLong[] = {6.3, 3, 1.6, 0, 0};
   constexpr int64_t kNoGaps = 64 << 20;  // bytes
   const int64_t e = p.element_bytes, extent = p.dims[last(p)].extent;
-  const int64_t step = std::abs(p.dims[last(p)].in_stride), bytes = element_count(p) * e;
+  const int64_t step = p.dims[last(p)].in_stride, bytes = element_count(p) * e;
   const int width = log2_floor(e);
   const bool repeated = has_repeats(p);
-  bool nearest = true;
-  int64_t span = e;  // of the input
-  for (int d = 0; d < p.rank; ++d) {
-    const int64_t stride = std::abs(p.dims[d].in_stride);
-    nearest = nearest && (stride == 0 || stride >= step);
-    span += stride * (p.dims[d].extent - 1);
-  }
+  const bool nearest = std::all_of(
+      p.dims, p.dims + p.rank, [&](const Dim& dim) { return dim.in_stride == 0 || dim.in_stride >= step; });
   if (step == 0) return (writes_words(p) || e >= 4) && extent >= kRepeatedFrom[width];
   // Of 1 byte short rows are staged, and every second byte.
   const bool steps_pay = e > 1 || (extent >= kSteppedFrom && (repeated || step > 2 * e));
   if (step > e && step <= kStridedNear * e && nearest && steps_pay) return true;
   if (has_two_planes(p)) return true;
   if (repeated && e >= 4) return e == 16 || warp_sectors(p) < kLanes;
-  return (span > bytes || (e == 16 && bytes <= kNoGaps)) && !repeated &&
+  return (span_bytes(p, &Dim::in_stride) > bytes || (e == 16 && bytes <= kNoGaps)) && !repeated &&
          choices.staged().time >= kStagedLong[width] && warp_sectors(p) <= kFewSectors[width];
 }
 
@@ -780,7 +776,7 @@ bool worth(Kernel kernel, const Problem& p, Choices& choices) {
   switch (kernel) {
     case Kernel::kRows: {
       constexpr int64_t kShortestRun = 8;  // bytes: staging beats moving shorter ones
-      if (!output_is_dense(p)) return false;
+      if (e > kRunsWidest || !output_is_dense(p)) return false;
       const int64_t run = p.dims[last(p)].extent * e;
       int dims = 0;
       if (run < kShortestRun || span_of_runs(p, dims) < kShortestSpan) return false;

@@ -1,4 +1,4 @@
-// Comparing, counting and printing a Problem.
+// Comparing, counting, measuring and printing a Problem.
 #include "core/problem.h"
 
 #include <sstream>
@@ -21,6 +21,12 @@ int64_t element_count(const Problem& p) {
   int64_t count = 1;
   for (int d = 0; d < p.rank; ++d) count *= p.dims[d].extent;
   return count;
+}
+
+int64_t span_bytes(const Problem& p, int64_t Dim::* stride) {
+  int64_t bytes = p.element_bytes;
+  for (int d = 0; d < p.rank; ++d) bytes += (p.dims[d].extent - 1) * (p.dims[d].*stride);
+  return bytes;
 }
 
 std::string to_string(const Problem& p) {

@@ -35,6 +35,9 @@ bool operator==(const Problem& a, const Problem& b);
 
 int64_t element_count(const Problem& p);  // 0 when any extent is 0
 
+// Bytes from the first to the last one that is touched in one memory, of a problem that has elements.
+int64_t span_bytes(const Problem& p, int64_t Dim::* stride);
+
 // The output's innermost dim, where there is one.
 inline int last(const Problem& p) { return p.rank - 1; }
 

@@ -154,14 +154,19 @@ inline constexpr TileVariant kTileVariants[] = {
 // sooner; DRAM moves the same bytes in less time. One H200 (60 MB of L2), the copy kernel over itself
 // without, L2 full of what was read before: 96 MB .98, 160 MB .98, 192 MB .99, 320 MB 1.00, 480 MB 1.01, 1
 // GB 1.02; full of what was written before, 1.01 1.00 1.00 1.01 1.01 1.02; 7 x 8M in 4 bytes, 224 MB, 1.01
-// and 1.01. The other kernels gain 1.02 to 1.05 from 256 MB on. Not where the input is mostly broadcast:
-// 8192^2 in 8 and 16 bytes .93 to .95. Who comes next reads the output as fast as before, but has less of L2:
-// two copies of 14 MB take 23 us for 19.5 (H100).
+// and 1.01. The other kernels gain 1.02 to 1.05 from 256 MB on, the strided one, of views drawn at random,
+// 1.013 1.016 1.021 in 4, 8 and 16 bytes (101 121 162), but of narrower ones 1.01 and 1.00, and of what is
+// repeated .89 to .97. Not where the input is mostly broadcast: 8192^2 in 8 and 16 bytes .93 to .95. Who
+// comes next reads the output as fast as before, but has less of L2: 1 us (H200, a sum of 128 MB 100.1 us for
+// 99.2, two copies of 14 MB 19.7 for 18.8), 3.5 (H100, the same copies), and once 10, where it goes over 40
+// MB again and again; such a problem gains 2 to 5.
 inline constexpr double kKeepTimesL2 = 3.5;
-// Kernels that release lines again when these are stored do not take L2 from who comes next (20 us), and gain
-// from here on. One H100, problems of 20 to 183 MB drawn at random, over none kept: copies 1.02 (25), runs
-// 1.02 (24), periods 1.017 (20), tiles 1.016 (49), small ones 1.020 (131), narrow 1.009 (21). What tiles
-// share must not be released so soon: unaligned ones and spans .96 to .99, and with none kept .93 to .98.
+// Kernels that release lines again when these are stored do not take L2 from who comes next, and gain from
+// here on, up to the above, from where they gain more if they do not: H200, the benchmark's cases, 1.027
+// (copies, 13), 1.018 (narrow, 20), 1.016 (periods, 6), 1.007 (tiles, 35), 1.008 (small ones, 2). One H100,
+// problems of 20 to 183 MB drawn at random, over none kept: copies 1.02 (25), runs 1.02 (24), periods 1.017
+// (20), tiles 1.016 (49), small ones 1.020 (131), narrow 1.009 (21). What tiles share must not be released so
+// soon: unaligned ones and spans .96 to .99, and with none kept .93 to .98.
 inline constexpr double kKeepReleasedTimesL2 = 0.4;
 
 // Modulo so many bytes, what asynchronous copies bring lies in shared memory as it does in global memory.
@@ -536,6 +541,10 @@ constexpr StridedVariant strided_variant(int element_bytes, int variant) {
   if (variant == kStridedSeveral) return {element_bytes, element_bytes < 8 ? 4 : element_bytes == 8 ? 2 : 1};
   if (variant == kStridedWord && element_bytes <= kStridedWordsWidest) return {element_bytes < 4 ? 8 : 16, 1};
   return {element_bytes, 1};
+}
+// Whether it can ask L2 to keep what it reads.
+constexpr bool strided_keeps(int element_bytes, int variant) {
+  return element_bytes >= 4 && variant == kStridedSeveral;
 }
 
 // Of up to so many dims it is compiled for each rank.

@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const __grid_con
     store_from_shared<kVector>(out, shared, 0, wide, kNarrowThreads);
     store_from_shared<kWord>(out, shared, wide, bytes, kNarrowThreads);
   }
-  if (p.keep) {
+  if (p.release) {
     const int of_row = kMerge ? words * kWord : bytes;
     release_rows(kMerge ? p.rows : 1, of_row, ceil_div(of_row, kLine), kNarrowThreads,
                  [&](int row) { return in + row * p.pitch; });
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
     if (lane < lanes) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) take(r, load_by<kVector>(in + r * p.pitch, policy));
-      if (p.keep) {
+      if (p.release) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) release_line_of_vector(in + r * p.pitch);
       }
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) take(i, load_shared<kVector>(place(lane * kRows + i)));
-    if (p.keep) {
+    if (p.release) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         if (is_there(i)) release_line_of_vector(in + i * kLanes * kVector);

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kPeriodicMostThreads)
   uint8_t* const out = p.out + first;
   store_from_shared<kVector>(out, gathered, 0, vectors_end, blockDim.x);
   if (tail < bytes) store_global(out + tail, load_shared<4>(gathered + tail));
-  if (p.keep) release_rows(1, bytes, ceil_div(bytes, kLine), blockDim.x, [&](int) { return in; });
+  if (p.release) release_rows(1, bytes, ceil_div(bytes, kLine), blockDim.x, [&](int) { return in; });
 }
 
 }  // namespace tx::cuda

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kSimpleThreads) copy_kernel(const __grid_const
   const uint64_t policy = load_policy(p.keep);
   store_part(p.out + at, aligned ? load_by<kVector>(from, policy) : cut_vector(from, low, high, policy), low,
              high);
-  if (p.keep) release_line_of_vector(from);
+  if (p.release) release_line_of_vector(from);
 }
 
 // The same, aligned on both sides, several vectors a thread: all are read before the first is written.
@@ -233,8 +233,8 @@ __global__ void __launch_bounds__(runs_threads(kLong)) runs_kernel(const __grid_
 // Any strides, in the output's order: kEach words a thread, of one element or, where the output is one run,
 // of several, of which two runs of the input have parts at most. All are read before the first is written.
 // kRank: dims, known when compiled, so that what a thread divides by are operands of its instructions; 0:
-// any.
-template <int E, int kWord, int kEach, int kRank>
+// any. kKeep: see load_policy().
+template <int E, int kWord, int kEach, bool kKeep, int kRank>
 __global__ void __launch_bounds__(kSimpleThreads)
     strided_kernel(const __grid_constant__ StridedParams<kRank> p) {
   using Offset = typename StridedParams<kRank>::Offset;
@@ -276,6 +276,10 @@ __global__ void __launch_bounds__(kSimpleThreads)
   Elements v[kEach];
   Place place[kEach];
   find(place, first, kStep);
+  const auto load = [policy = kKeep ? keep_policy() : 0](const Word<E>* from) {
+    if constexpr (kKeep) return load_hinted<E, false>(reinterpret_cast<const uint8_t*>(from), policy);
+    return *from;
+  };
   wait_for_inputs();
 #pragma unroll
   for (uint32_t k = 0; k < kEach; ++k) {
@@ -284,7 +288,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
     const Word<E>* const from = in + place[k].in;
     if (kElements == 1 || place[k].inner + kElements <= extent) {
 #pragma unroll
-      for (uint32_t j = 0; j < kElements; ++j) v[k].element[j] = from[j * in_step];
+      for (uint32_t j = 0; j < kElements; ++j) v[k].element[j] = load(from + j * in_step);
     } else {
       Place next[1];
       const uint32_t here = extent - place[k].inner;  // elements of the first run
@@ -292,7 +296,7 @@ __global__ void __launch_bounds__(kSimpleThreads)
 #pragma unroll
       for (uint32_t j = 0; j < kElements; ++j) {
         const Word<E>* const one = j < here ? from + j * in_step : in + next[0].in + (j - here) * in_step;
-        if (i + j < p.count) v[k].element[j] = *one;
+        if (i + j < p.count) v[k].element[j] = load(one);
       }
     }
   }

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(C::kThreads, resident_blocks(C::kThreads, C::k
       store_global(out + col_begin(col) + place * kVector, v);
     }
   }
-  if (p.keep) {
+  if (p.release) {
     release_rows(rows, cols * C::kElement, C::kInVectors * kVector / kLine, C::kThreads,
                  [&](int row) { return in + (C::kFused ? row_begin(row) : row * p.in_pitch); });
   }

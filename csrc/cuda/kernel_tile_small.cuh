@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(C::kThreads) small_kernel(const __grid_constan
     }
   }
   if constexpr (C::kKeeps) {
-    if (!p.keep) return;
+    if (!p.release) return;
     constexpr int kLines = ceil_div(C::kCols * C::kElement, kLine);
     release_rows(min(rows, uint32_t{C::kRows}), cols * E, kLines, C::kThreads,
                  [&](int row) { return in + uint64_t(row) * p.in_pitch; });

@@ -95,6 +95,7 @@ struct CopyParams {
   uint8_t* out;
   int64_t bytes;
   bool keep;
+  bool release;  // here and in the other structs: lines that were kept, when what was read of them is stored
 };
 
 // Dims that are one run of elements in one memory, one dim behind the other, but not in the other memory.
@@ -150,6 +151,7 @@ struct TileParams {
   FastDiv strips;     // tiles along an input row
   FastDiv groups;     // of bands: all strips of one come before the next group
   bool keep;
+  bool release;
   // Of a fitted tile: its rows, and the words that it reads of each.
   int32_t tile_rows;
   FastDiv tile_words;
@@ -208,6 +210,7 @@ struct SmallParams {
   uint32_t in_pitch, out_pitch;
   bool bands_first = false;  // tiles are numbered along x by bands, and by strips along y, which holds fewer
   bool keep = false;
+  bool release = false;
   OuterDimsOf<kMaxSmallOuterDims> outer;
 };
 
@@ -223,6 +226,7 @@ struct NarrowParams {
   uint32_t log_spread;  // of words whose columns begin in different banks of shared memory
   bool wide;            // columns are at multiples of 16 bytes
   bool keep;
+  bool release;
   FastDiv tiles;
   uint32_t warps;  // all tiles, where each is a warp's
   OuterDims outer;
@@ -259,6 +263,7 @@ struct PeriodicParams {
   FastDiv piece;
   PieceDims dims;
   bool keep;
+  bool release;
 };
 
 // Dims along which one run of a piece follows another: in the tensor, and in shared memory.

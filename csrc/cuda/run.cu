@@ -129,6 +129,7 @@ TileParams tile_params(const Plan& plan, const Place* places, int count) {
   t.col_offsets = fused_dims(p, m.col_dims, m.col_dim_count, &Dim::out_stride);
   t.outer = outer_dims(p, [&](int d) { return m.has(d); }, plan.first_beyond);
   t.keep = plan.keep;
+  t.release = plan.release;
   t.tile_rows = plan.tile[m.row_dims[0]];
   if (plan.kernel == Kernel::kTileUnaligned) {
     t.tile_words = FastDiv(fitted_words(plan.tile[m.col_dims[0]], kUnalignedVariants[plan.variant]));
@@ -167,6 +168,7 @@ SmallParams small_params(const Plan& plan, const Place& place) {
   s.out_pitch = static_cast<uint32_t>(p.dims[m.col_dims[0]].out_stride);
   s.bands_first = ceil_div(m.rows, plan.tile[m.row_dims[0]]) > kMostAlongY;
   s.keep = plan.keep;
+  s.release = plan.release;
   s.outer = outer_dims<kMaxSmallOuterDims>(p, [&](int d) { return m.has(d); });
   return s;
 }
@@ -293,6 +295,7 @@ NarrowParams narrow_params(const Plan& plan, const NarrowMatrix& m, const uint8_
   }
   n.wide = bits % kVector == 0;
   n.keep = plan.keep;
+  n.release = plan.release;
   const int64_t tiles = ceil_div(n.words, int64_t{n.tile_words});
   n.tiles = FastDiv(tiles);
   n.warps = vectors ? static_cast<uint32_t>(element_count(p) / (m.rows * m.cols) * tiles) : 0;
@@ -333,6 +336,7 @@ PeriodicParams periodic_params(const Plan& plan, const Period& period, const uin
   n.out = out;
   n.bytes = element_count(p) * p.element_bytes;
   n.keep = plan.keep;
+  n.release = plan.release;
   n.chunk_bytes = static_cast<uint32_t>(period.chunk_bytes);
   n.period = FastDiv(period.words);
   n.word_step = static_cast<uint32_t>(plan.word_step);
@@ -450,14 +454,9 @@ RunsParams runs_params(const Plan& plan, const uint8_t* in, uint8_t* out) {
   return r;
 }
 
-// Whether the elements of both sides lie less than 2^31 of them apart.
+// Whether 31 bits count the elements of both sides, and those between them.
 bool is_near(const Problem& p) {
-  int64_t in = 0, out = 0;
-  for (int d = 0; d < p.rank; ++d) {
-    in += std::abs(p.dims[d].in_stride) * (p.dims[d].extent - 1);
-    out += std::abs(p.dims[d].out_stride) * (p.dims[d].extent - 1);
-  }
-  return std::max(in, out) / p.element_bytes < int64_t{1} << 31;
+  return std::max(span_bytes(p, &Dim::in_stride), span_bytes(p, &Dim::out_stride)) <= p.element_bytes << 31;
 }
 
 template <int kRank>
@@ -486,15 +485,16 @@ StridedWideParams strided_wide_params(const Problem& p, const uint8_t* in, uint8
   return s;
 }
 
-template <int E, int kVariant, int kRank = 1>
+template <int E, int kVariant, bool kKeep = false, int kRank = 1>
 cudaError_t run_strided(const Launch& l, const uint8_t* in, uint8_t* out) {
   constexpr StridedVariant v = strided_variant(E, kVariant);
   const Problem& p = l.plan.problem;
   if constexpr (kRank > kStridedRanks) {
-    return launch<strided_kernel<E, v.word_bytes, v.words, 0>>(l, strided_params<0>(p, in, out));
+    return launch<strided_kernel<E, v.word_bytes, v.words, kKeep, 0>>(l, strided_params<0>(p, in, out));
   } else {
-    if (p.rank != kRank || !is_near(p)) return run_strided<E, kVariant, kRank + 1>(l, in, out);
-    return launch<strided_kernel<E, v.word_bytes, v.words, kRank>>(l, strided_params<kRank>(p, in, out));
+    if (p.rank != kRank || !is_near(p)) return run_strided<E, kVariant, kKeep, kRank + 1>(l, in, out);
+    return launch<strided_kernel<E, v.word_bytes, v.words, kKeep, kRank>>(l,
+                                                                          strided_params<kRank>(p, in, out));
   }
 }
 
@@ -645,6 +645,9 @@ cudaError_t run_width(const Launch& l, const uint8_t* in, uint8_t* out) {
       if (element_count(p) >= kFastDivLimit) {
         return launch<strided_wide_kernel<E>>(l, strided_wide_params(p, in, out));
       }
+      if constexpr (strided_keeps(E, kStridedSeveral)) {
+        if (l.plan.keep) return run_strided<E, kStridedSeveral, true>(l, in, out);
+      }
       if (l.plan.variant == kStridedOne) return run_strided<E, kStridedOne>(l, in, out);
       return l.plan.variant == kStridedSeveral ? run_strided<E, kStridedSeveral>(l, in, out)
                                                : run_strided<E, kStridedWord>(l, in, out);
@@ -668,7 +671,8 @@ cudaError_t run_batch(const Plan& plan, const Place* places, int count, int devi
   const Launch l{plan, dim3(static_cast<unsigned>(plan.grid * count)), device, stream, begins_early(device)};
   switch (plan.kernel) {
     case Kernel::kCopy: {
-      const CopyParams params{in, out, element_count(plan.problem) * plan.problem.element_bytes, plan.keep};
+      const CopyParams params{in, out, element_count(plan.problem) * plan.problem.element_bytes, plan.keep,
+                              plan.release};
       return plan.variant == 0 ? launch<copy_kernel>(l, params) : launch<short_copy_kernel>(l, params);
     }
     case Kernel::kTileSmall: {

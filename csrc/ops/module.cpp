@@ -151,6 +151,7 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("group", &Plan::group)
       .def_readonly("first_beyond", &Plan::first_beyond)
       .def_readonly("keep", &Plan::keep)
+      .def_readonly("release", &Plan::release)
       .def_readonly("threads", &Plan::threads)
       .def_property_readonly("stores",
                              [](const Plan& p) { return p.backend == Backend::kCpu ? name(p.stores) : ""; })
