@@ -735,6 +735,15 @@ def test_tiles_have_what_shares_lines(shape: tuple[int, ...], dims: tuple[int, .
         ((1501, 1501), (1, 0), 4, "tile_small"),
         ((118, 14, 56, 28), (3, 0, 1, 2), 2, "narrow"),
         ((56, 43, 230), (1, 2, 0), 2, "tile_small"),  # which would have a block for every third SM
+        ((90, 160, 97), (2, 1, 0), 1, "tile_small"),  # 96 x 128 of each matrix are covered by tiles of 32 x 32:
+        ((90, 180, 97), (2, 1, 0), 1, "tile_unaligned"),  # 1.9 and 2.1 MiB
+        ((1707, 1707), (1, 0), 1, "tile_small"),  # 64 x 64: 2.8 and 3.1 MiB
+        ((1777, 1777), (1, 0), 1, "tile_unaligned"),
+        ((90, 138, 97), (2, 1, 0), 2, "tile_small"),  # 32 x 32: 3.2 and 3.8 MiB
+        ((90, 162, 97), (2, 1, 0), 2, "tile_unaligned"),
+        ((1599, 1599), (1, 0), 2, "tile_small"),  # 64 x 32: 4.9 and 5.2 MiB
+        ((1633, 1633), (1, 0), 2, "tile_unaligned"),
+        ((29, 43, 24, 61), (0, 3, 2, 1), 1, "tile_small"),  # unaligned ones would be far from full
     ],
 )
 def test_which_kernel_takes_less_time(shape: tuple[int, ...], dims: tuple[int, ...], size: int, kernel: str) -> None:
@@ -750,7 +759,8 @@ def test_which_kernel_takes_less_time(shape: tuple[int, ...], dims: tuple[int, .
         ((1000, 1000), (1, 0), 4, [64, 32]),
         ((1501, 1501), (1, 0), 1, [64, 64]),  # of elements
         ((501, 501), (1, 0), 1, [32, 32]),  # few, so that all run at once
-        ((65, 300, 97), (2, 1, 0), 4, [32, 1, 32]),  # the larger would be emptier
+        ((65, 150, 97), (2, 1, 0), 4, [32, 1, 32]),  # the larger would be emptier
+        ((65, 300, 97), (2, 1, 0), 4, [64, 1, 128]),  # so many of the smaller that unaligned ones take less time
     ],
 )
 def test_which_tile(shape: tuple[int, ...], dims: tuple[int, ...], size: int, tile: list[int]) -> None:
