@@ -159,7 +159,7 @@ inline constexpr TileVariant kTileVariants[] = {
 // repeated .89 to .97. Not where the input is mostly broadcast: 8192^2 in 8 and 16 bytes .93 to .95. Who
 // comes next reads the output as fast as before, but has less of L2: 1 us (H200, a sum of 128 MB 100.1 us for
 // 99.2, two copies of 14 MB 19.7 for 18.8), 3.5 (H100, the same copies), and once 10, where it goes over 40
-// MB again and again; such a problem gains 2 to 5.
+// MB again and again; such a problem gains 1 to 5.
 inline constexpr double kKeepTimesL2 = 3.5;
 // Kernels that release lines again when these are stored do not take L2 from who comes next, and gain from
 // here on, up to the above, from where they gain more if they do not: H200, the benchmark's cases, 1.027
