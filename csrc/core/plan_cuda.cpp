@@ -2,7 +2,6 @@
 #include "core/plan_cuda.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <optional>

@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(runs_threads(kLong)) runs_kernel(const __grid_
 // Any strides, in the output's order: kEach words a thread, of one element or, where the output is one run,
 // of several, of which two runs of the input have parts at most. All are read before the first is written.
 // kRank: dims, known when compiled, so that what a thread divides by are operands of its instructions; 0:
-// any. kKeep: see load_policy().
+// any. kKeep: loads by keep_policy().
 template <int E, int kWord, int kEach, bool kKeep, int kRank>
 __global__ void __launch_bounds__(kSimpleThreads)
     strided_kernel(const __grid_constant__ StridedParams<kRank> p) {
